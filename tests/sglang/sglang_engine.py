@@ -9,6 +9,7 @@ is a dict whose "do" names a function below, with its arguments.
 from __future__ import annotations
 
 import json
+import math
 import os
 import pathlib
 import sys
@@ -23,6 +24,9 @@ class Engine:
 
         self._model_path = arguments["model_path"]
         self._engine = sglang.Engine(**arguments)
+        self._ranks = math.prod(
+            arguments.get(size, 1) for size in ("dp_size", "pp_size", "tp_size")
+        )
 
     def generate(
         self,
@@ -53,6 +57,10 @@ class Engine:
             "retracted": sum(
                 o["meta_info"]["num_retractions"] for o in outputs
             ),
+            # Steps in which drafts were judged.
+            "judged": sum(
+                o["meta_info"].get("spec_verify_ct", 0) for o in outputs
+            ),
             "seconds": time.monotonic() - began,
         }
 
@@ -73,10 +81,28 @@ class Engine:
 
     def stats_of_all(self) -> list[dict[str, Any]]:
         """Returns those of all schedulers, in the order of their ranks."""
+        from sglang.srt.managers.io_struct import RpcReqInput
+
         with tempfile.TemporaryDirectory() as folder:
-            self._engine.collective_rpc("write_stats", folder=folder)
-            ranks = sorted(pathlib.Path(folder).iterdir())
-            return [json.loads(rank.read_text()) for rank in ranks]
+            path = pathlib.Path(folder) / "stats"
+            os.mkfifo(path)
+            # For writing too, so that it does not wait for the schedulers.
+            with open(os.open(path, os.O_RDWR)) as lines:
+                # Engine.collective_rpc reaches no data-parallel rank.
+                self._send(
+                    RpcReqInput(
+                        method="write_stats", parameters={"path": str(path)}
+                    )
+                )
+                found = [
+                    json.loads(lines.readline()) for _ in range(self._ranks)
+                ]
+        return sorted(found, key=lambda stats: stats["rank"])
+
+    def _send(self, request: Any) -> None:
+        self._engine.loop.run_until_complete(
+            self._engine.tokenizer_manager._async_dispatch_to_scheduler(request)
+        )
 
     def reload_weights(self) -> bool:
         done: bool = self._engine.update_weights_from_disk(self._model_path)[0]

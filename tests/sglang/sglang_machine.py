@@ -153,6 +153,9 @@ class SglangTrade(SglangMachine, Trade):
         """Fails if the second engine's tokens are right although the first one
         returns slabs in use."""
         self.start_all({"HOST_DEVICE_BREAK": "undrained"})
+        self.notice_wrong_tokens()
+
+    def notice_wrong_tokens(self) -> None:
         self.ask(0, 64)  # its own books are wrong by now: it may not answer
         try:
             for _ in range(8):

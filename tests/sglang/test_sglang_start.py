@@ -39,13 +39,25 @@ class Refusals(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "--disaggregation-mode null"):
             support.refuse(arguments(disaggregation_mode="decode"))
 
+    def test_only_chains_and_trees_of_a_drafter_are_judged(self) -> None:
+        for algorithm in "EAGLE", "EAGLE3", "STANDALONE":
+            support.refuse(arguments(speculative_algorithm=algorithm))
+        with self.assertRaisesRegex(RuntimeError, "--spec.*NGRAM.*set EAGLE"):
+            support.refuse(arguments(speculative_algorithm="NGRAM"))
+        with self.assertRaisesRegex(RuntimeError, "--enable-hierarchical"):
+            support.refuse(
+                arguments(
+                    speculative_algorithm="EAGLE",
+                    enable_hierarchical_cache=True,
+                )
+            )
+
     def test_flags_are_sglangs(self) -> None:
         for flag in [*support._REFUSED.values(), *support._SIZES.values()]:
             name = flag.removeprefix("--").replace("-", "_")
             self.assertIn(
                 {
                     "pipeline_parallel_size": "pp_size",
-                    "data_parallel_size": "dp_size",
                     "attention_data_parallel_size": "attn_dp_size",
                     "attention_context_parallel_size": "attn_cp_size",
                     "decode_context_parallel_size": "dcp_size",
@@ -142,8 +154,13 @@ class Start(SglangMachine):
 
     def test_an_engine_that_cannot_have_a_view_ends(self) -> None:
         self.start_daemon()
-        line = self.refused(enable_hierarchical_cache=True, page_size=16)
-        self.assertIn("--enable-hierarchical-cache is not supported", line)
+        line = self.refused(
+            enable_hierarchical_cache=True,
+            hicache_storage_backend="file",
+            hicache_io_backend="direct",
+            page_size=16,
+        )
+        self.assertIn("--hicache-storage-backend is not supported", line)
         line = self.refused(max_total_tokens=256)
         self.assertIn("--max-total-tokens 256 leaves room for 256 tokens", line)
         self.assertEqual(self.free_slabs(), self.pool_slabs)

@@ -15,6 +15,7 @@ from fineserve_sglang.allocators import (
     LeasedPagedAllocator,
     LeasedTokenAllocator,
 )
+from fineserve_sglang.demand import Demand
 from fineserve_sglang.radix_cache import LeasedRadixCache
 from fineserve_sglang.ranks import Ranks, Turn
 from fineserve_sglang.scheduler_leases import SchedulerLeases
@@ -88,6 +89,40 @@ class _Allocators(unittest.TestCase):
 
     def pages(self, allocator: Any, slots: torch.Tensor) -> set[int]:
         return set((slots // allocator.page_size).tolist())
+
+
+class Demands(unittest.TestCase):
+    """Of a running request of 10 tokens more, with pages of one token."""
+
+    def demand(self, ahead: int, waiting: int = 0) -> Demand:
+        request = SimpleNamespace(
+            sampling_params=SimpleNamespace(max_new_tokens=20),
+            output_ids=[0] * 10,
+            origin_input_ids=[0] * 30,
+        )
+        return Demand(
+            SimpleNamespace(
+                page_size=1,
+                chunked_prefill_size=64,
+                max_running_requests=4,
+                running_batch=SimpleNamespace(reqs=[request]),
+                waiting_queue=[request] * waiting,
+                chunked_req=None,
+            ),
+            ahead,
+        )
+
+    def test_a_request_keeps_room_for_its_drafts(self) -> None:
+        self.assertEqual(self.demand(0).tokens_begun(), 10 + 2)
+        self.assertEqual(self.demand(8).tokens_begun(), 10 + 2 + 8)
+
+    def test_drafts_are_wanted_beside_what_steps_may_accept(self) -> None:
+        self.assertEqual(self.demand(0).pages(), 4 + 1)
+        # Four steps of four tokens are more than its last 10.
+        self.assertEqual(self.demand(8).pages(), 10 + 8 + 1)
+        self.assertEqual(
+            self.demand(8, waiting=1).pages(), 10 + 8 + 1 + 40 + 10 + 8 + 1
+        )
 
 
 class Allocator(_Allocators):

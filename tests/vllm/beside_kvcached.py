@@ -37,7 +37,8 @@ _ROWS = (
     (
         "data parallel",
         _NOT_NAMED,
-        "vLLM's dense models; models with experts are refused",
+        "vLLM's dense models; models with experts are refused; SGLang's "
+        "without attention DP",
     ),
     ("MLA", "yes", "yes"),
     (
@@ -61,7 +62,8 @@ _ROWS = (
     (
         "speculative decoding",
         _NOT_NAMED,
-        "n-grams, a draft model, EAGLE, MTP: a slab waits for the drafter's writes",
+        "vLLM's n-grams, draft model, EAGLE, MTP; SGLang's draft model and "
+        "EAGLE: a slab waits for the drafter's writes",
     ),
     ("LoRA", _NOT_NAMED, "yes"),
     (
@@ -77,7 +79,8 @@ _ROWS = (
     (
         "offloading to the host",
         _NOT_NAMED,
-        "vLLM's OffloadingConnector, on one GPU or several",
+        "vLLM's OffloadingConnector, on one GPU or several; SGLang's "
+        "hierarchical cache",
     ),
     (
         "NIXL and other KV connectors",

@@ -320,6 +320,13 @@ Its engine, scheduler and model runner, overlapped, against transformers,
   (Gemma 3), embeddings, LoRA [test_sglang_formats]
 – at tensor parallel 2 on pools of different sizes, trading with one on the
   second GPU; a rank killed [test_sglang_ranks]
+– data-parallel ranks, each an engine of its own, trading with one on the second
+  GPU; a rank killed; undrained slabs are noticed [test_sglang_data_parallel]
+– speculative decoding by a draft model and by EAGLE, trading with an engine that
+  drafts nothing; undrained slabs are noticed [test_sglang_drafts]
+– KV in the hierarchical cache, written through and back: it comes back right while
+  slabs trade; a slab that goes while it is copied is noticed
+  [test_sglang_hicache]
 – evicted by fsctl and brought back by a request; daemon and scheduler killed
   [test_sglang_evict]
 – two replicas on two GPUs, of which one drops its weights and reads the

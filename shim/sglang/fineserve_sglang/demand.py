@@ -17,11 +17,17 @@ class Demand:
     SGLang lets a request in if there is room for what it and all running ones
     may still generate (PrefillAdder). While requests wait, the engine must
     therefore want that much; otherwise what the next steps compute.
+
+    ahead: tokens for which a running request has room beyond those it has: the
+    drafts of the step in flight and of the next one.
     """
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, ahead: int) -> None:
         self._scheduler = scheduler
         self._page = scheduler.page_size
+        self._ahead = ahead
+        # At most, of one request in a step.
+        self._a_step = max(1, ahead // 2)
         step = scheduler.chunked_prefill_size or scheduler.max_prefill_tokens
         # More than these no steps can read of prompts.
         self._most_tokens = _STEPS_PER_ROUND_TRIP * step
@@ -44,7 +50,9 @@ class Demand:
             waiting.insert(0, scheduler.chunked_req)
         if not waiting:
             return sum(
-                self._pages(min(_STEPS_PER_ROUND_TRIP, _left(request)))
+                self._pages(
+                    min(_STEPS_PER_ROUND_TRIP * self._a_step, _left(request))
+                )
                 for request in running
             )
         pages = sum(self._pages(_left(request)) for request in running)
@@ -66,7 +74,8 @@ class Demand:
         running = [
             _left(request) for request in self._scheduler.running_batch.reqs
         ]
-        tokens = max(running) + 2 * self._page if running else 0
+        ahead = self._ahead + 2 * self._page
+        tokens = max(running) + ahead if running else 0
         chunked = self._scheduler.chunked_req
         if chunked is not None:
             tokens += (
@@ -74,13 +83,13 @@ class Demand:
                 + len(chunked.output_ids)
                 - chunked.kv.kv_allocated_len
                 + _left(chunked)
-                + 2 * self._page
+                + ahead
             )
         return tokens
 
     def _pages(self, tokens: int) -> int:
-        """With one that is partly filled."""
-        return -(-tokens // self._page) + 1
+        """Of one request, with drafts and one that is partly filled."""
+        return -(-(tokens + self._ahead) // self._page) + 1
 
 
 def _left(request: Any) -> int:

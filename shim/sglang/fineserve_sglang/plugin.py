@@ -106,6 +106,11 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
     configurator = f"{_MEMORY}.kv_cache_configurator.KVCacheConfigurator"
     pools = f"{_MEMORY}.memory_pool"
 
+    def init_pools(original: Callable[..., None], self: Any) -> None:
+        drafter = self.draft_worker
+        its_view.drafts(drafter._draft_model_runners() if drafter else ())
+        original(self)
+
     def configure(
         original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
     ) -> Any:
@@ -133,6 +138,7 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
         return False
 
     return [
+        (f"{_SCHEDULER}.Scheduler.init_memory_pools", init_pools),
         (f"{configurator}.configure", configure),
         (f"{configurator}._profile_available_bytes", profile),
         (f"{configurator}._apply_token_constraints", constrain),
@@ -160,7 +166,8 @@ def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
 
         original(self, *args, **kwargs)
         its_view.constructed()
-        setattr(self, _LEASES, SchedulerLeases(self, its_view.ranks))
+        leases = SchedulerLeases(self, its_view.ranks, its_view.tokens_ahead)
+        setattr(self, _LEASES, leases)
         if parameters:
             parameters.constructed(self)
 

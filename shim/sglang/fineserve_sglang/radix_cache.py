@@ -18,8 +18,9 @@ from fineserve_sglang.leased_pages import LeasedPages
 class LeasedRadixCache(UnifiedRadixCache):
     """Runs on SGLang's tree in Python: the one in Rust does not reveal which
     nodes keep a page. An entry that a request uses stays until the request
-    ends; further requests may join it until then.
-
+    ends; further requests may join it until then. So does one that is being
+    copied to the host or back (--enable-hierarchical-cache): SGLang locks it
+    until the device has copied it.
     """
 
     def __init__(self, params: Any) -> None:
@@ -64,15 +65,26 @@ class LeasedRadixCache(UnifiedRadixCache):
         ]
 
     def _evict_below(self, node: Any) -> None:
-        """Evicts a node, behind all that hang on it."""
+        """Evicts a node, behind all that hang on it. Copies on the host stay."""
         below = [node]
         for one in below:
             below.extend(one.children.values())
         tracker = {component: 0 for component in self.tree_components}
         for one in reversed(below):
             # Another of the evicted nodes may have taken it along.
-            if one.id in self.tree_core._node_arena:
-                self._evict_device_leaf(one.id, tracker)
+            if one.id in self.tree_core._node_arena and _value(one) is not None:
+                self._evict_leaf(one.id, tracker)
+
+    def _evict_leaf(self, node: int, tracker: dict[Any, int]) -> None:
+        backup = self._evict_device_leaf(node, tracker)
+        if backup is None:
+            return
+        # --hicache-write-policy write_back: it has no copy on the host yet.
+        if self._execute_and_commit_kv_backup(backup, write_back=True):
+            self.writing_check(write_back=True)  # waits for the device
+            self._demote(node, tracker)
+        else:
+            self._drop_subtree_no_host(node, tracker)
 
 
 def _value(node: Any) -> torch.Tensor | None:

@@ -28,12 +28,14 @@ class SchedulerLeases:
     here: at least once a second with --sleep-on-idle, else all the time.
     """
 
-    def __init__(self, scheduler: Any, ranks: Ranks) -> None:
+    def __init__(
+        self, scheduler: Any, ranks: Ranks, tokens_ahead: int = 0
+    ) -> None:
         self.counters = Counters()
         self._scheduler = scheduler
         self._allocator = scheduler.token_to_kv_pool_allocator
         self._leased = self._allocator.leased
-        self._demand = Demand(scheduler)
+        self._demand = Demand(scheduler, tokens_ahead)
         self._usage = Usage(scheduler)
         self._ranks = ranks
         ranks.begin_with(self._look)

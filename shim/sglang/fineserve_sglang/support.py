@@ -7,7 +7,7 @@ from typing import Any
 # Features that keep KV, or numbers of its pages, in books of their own, or
 # split it over several pools; each with the flag that turns it on.
 _REFUSED = {
-    "enable_hierarchical_cache": "--enable-hierarchical-cache",
+    "hicache_storage_backend": "--hicache-storage-backend",
     "enable_hisparse": "--enable-hisparse",
     "enable_lmcache": "--enable-lmcache",
     "enable_flexkv": "--enable-flexkv",
@@ -22,13 +22,15 @@ _REFUSED = {
     "enable_memory_saver": "--enable-memory-saver",
     "enable_pdmux": "--enable-pdmux",
     "prefill_only_disable_kv_cache": "--prefill-only-disable-kv-cache",
-    "speculative_algorithm": "--speculative-algorithm",
+    "enable_multi_layer_eagle": "--enable-multi-layer-eagle",
     "dllm_algorithm": "--dllm-algorithm",
 }
-# Ranks of one engine that do not all decide and compute alike in each step.
+# Those whose drafts are judged in the slots that the model's allocator gives them.
+_DRAFTERS = (None, "EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
+# Ranks of one engine that do not all decide and compute alike in each step. Those
+# of --data-parallel-size are engines of their own.
 _SIZES = {
     "pp_size": "--pipeline-parallel-size",
-    "dp_size": "--data-parallel-size",
     "attn_dp_size": "--attention-data-parallel-size",
     "attn_cp_size": "--attention-context-parallel-size",
     "dcp_size": "--decode-context-parallel-size",
@@ -53,9 +55,22 @@ def refuse(server_args: Any) -> None:
         value = getattr(server_args, name)
         if value != 1:
             raise RuntimeError(
-                f"FineServe: of several GPUs only --tensor-parallel-size is "
-                f"supported on a view yet: set {flag} 1 (it is {value})"
+                f"FineServe: of several GPUs only --tensor-parallel-size and "
+                f"--data-parallel-size are supported on a view yet: set "
+                f"{flag} 1 (it is {value})"
             )
+    algorithm = server_args.speculative_algorithm
+    if algorithm not in _DRAFTERS:
+        raise RuntimeError(
+            f"FineServe: --speculative-algorithm {algorithm} is not supported "
+            f"on a view yet: set EAGLE, EAGLE3, NEXTN or STANDALONE"
+        )
+    if algorithm and server_args.enable_hierarchical_cache:
+        raise RuntimeError(
+            "FineServe: speculation and the hierarchical cache are not "
+            "supported together yet: remove --speculative-algorithm or "
+            "--enable-hierarchical-cache"
+        )
     if server_args.disaggregation_mode != "null":
         raise RuntimeError(
             "FineServe: prefill and decode on different engines are not "

@@ -14,6 +14,7 @@ import dataclasses
 import logging
 import math
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from fineserve_vllm import kv_abi, kv_scope, lease_watch
@@ -77,11 +78,26 @@ class Format:
         return -(-share // (self.page_bytes * step)) * step
 
 
-def _format(configurator: Any) -> Format:
+def _tokens_ahead() -> int:
+    """Returns those for which a running request has room beyond what it has:
+    the drafts of the step in flight and of the next one."""
+    from sglang.srt.mem_cache.allocation_sizing import (
+        get_alloc_reserve_per_decode,
+    )
+    from sglang.srt.runtime_context import get_spec
+
+    if get_spec().speculative_algorithm is None:
+        return 0
+    return int(get_alloc_reserve_per_decode())
+
+
+def _planes_and_bytes(runner: Any) -> tuple[int, int]:
+    """The planes of a layer, and a token's bytes in each. Takes SGLang's
+    KVCacheConfigurator or ModelRunner."""
     from sglang.srt.runtime_context import get_parallel
 
-    model = configurator.model_config
-    if configurator.use_mla_backend:
+    model = runner.model_config
+    if runner.use_mla_backend:
         planes, elements = 1, model.kv_lora_rank + model.qk_rope_head_dim
     else:
         parallel = get_parallel()
@@ -89,23 +105,47 @@ def _format(configurator: Any) -> Format:
             parallel.attn_tp_size, parallel.attn_dcp_size
         )
         planes, elements = 2, heads * model.head_dim
+    return planes, elements * runner.kv_cache_dtype.itemsize
+
+
+def _format(
+    configurator: Any, drafters: Sequence[Any], ahead: int
+) -> Format:
+    """With the layers of `drafters`, whose KV has the same slots. `ahead`: tokens
+    of a request's drafts."""
+    planes, token_bytes = _planes_and_bytes(configurator)
+    for drafter in drafters:
+        its_planes, its_bytes = _planes_and_bytes(drafter)
+        if (its_planes, its_bytes) != (planes, token_bytes):
+            raise RuntimeError(
+                f"FineServe: a draft model whose KV takes {its_planes} times "
+                f"{its_bytes} bytes a token and layer, and not {planes} times "
+                f"{token_bytes} as the model's, is not supported yet: set "
+                f"another --speculative-draft-model-path, or unset "
+                f"FINESERVE_VIEW"
+            )
     return Format(
-        layers=configurator.layer_info.num_effective_layers,
-        token_bytes=elements * configurator.kv_cache_dtype.itemsize,
+        layers=sum(
+            runner.layer_info.num_effective_layers
+            for runner in [configurator, *drafters]
+        ),
+        token_bytes=token_bytes,
         page=configurator.page_size,
-        longest=model.context_len,
+        longest=configurator.model_config.context_len + ahead,
         tensor_planes=planes,
     )
 
 
 class View:
-    """The view of one scheduler: SGLang calls, in this order, configure(),
-    tokens(), allocation(), grants_for() and constructed(). If an earlier call
-    is missing, a later one raises RuntimeError, so that the engine does not
-    start."""
+    """The view of one scheduler: SGLang calls, in this order, drafts(),
+    configure(), tokens(), allocation(), grants_for() and constructed(). If an
+    earlier call is missing, a later one raises RuntimeError, so that the engine
+    does not start. For each draft model configure() and allocation() follow
+    again."""
 
     def __init__(self, shim: kv_abi.Shim) -> None:
         self.ranks = Ranks()
+        self.tokens_ahead = 0  # fineserve_sglang.demand
         self._shim = shim
         self._format: Format | None = None
         self._pages = 0
@@ -113,19 +153,27 @@ class View:
         self._grants: ShimGrants | None = None
         self._taken = False
         self._hooks: list[str] = []
+        self._drafters: Sequence[Any] = ()
 
     def needs(self, hooks: list[str]) -> None:
         """Names of SGLang that must be hooked before memory is allocated:
         SGLang's registry logs and ignores that it could not."""
         self._hooks = hooks
 
+    def drafts(self, drafters: Sequence[Any]) -> None:
+        """The ModelRunners of the engine's draft models."""
+        self._drafters = drafters
+
     def configure(self, configurator: Any) -> None:
         """Chooses the format before SGLang sizes its pools."""
         self._require_hooks()
         support.refuse(configurator.server_args)
         support.refuse_model(configurator)
+        if configurator.is_draft_worker:
+            return  # its layers are in the format already
         refuse_allocator()
-        found = _format(configurator)
+        self.tokens_ahead = _tokens_ahead()
+        found = _format(configurator, self._drafters, self.tokens_ahead)
         pool = self._shim.pool()
         self.ranks.find()
         # The pools of several GPUs may differ.
@@ -191,7 +239,7 @@ class View:
 
     def allocation(self, pool: Any) -> contextlib.AbstractContextManager[None]:
         """Registers the view; the tensors of SGLang's MHATokenToKVPool or
-        MLATokenToKVPool must be made in this context."""
+        MLATokenToKVPool must be made in this context, the model's first."""
         found = self._format
         if found is None or (pool.size, pool.page_size) != (
             self.tokens,
@@ -201,6 +249,11 @@ class View:
                 f"FineServe: this SGLang version is not supported: its KV "
                 f"cache has {pool.size} tokens and not those of the view"
             )
+        if self._grants is None:
+            self._register(found)
+        return kv_scope.scope(contextlib.nullcontext(), self._shim)
+
+    def _register(self, found: Format) -> None:
         geometry = self._shim.register(
             kv_abi.Format(
                 mode=kv_abi.Mode.VIEW,
@@ -227,7 +280,6 @@ class View:
             geometry.floor_slabs,
             geometry.cap_slabs,
         )
-        return kv_scope.scope(contextlib.nullcontext(), self._shim)
 
     def grants_for(self, pages: int) -> ShimGrants:
         """The grants of the one allocator of this process."""

@@ -47,26 +47,50 @@ class HostAttnBackend(TorchNativeAttnBackend):
     def init_forward_metadata(self, forward_batch: Any) -> None:
         """Reads all that the scheduler may change while the step runs."""
         super().init_forward_metadata(forward_batch)
-        if forward_batch.forward_mode.is_decode():
-            self._parts = [self._decoding(forward_batch)]
-            # As SGLang's runner of CUDA graphs does: the scheduler need not
-            # wait for the rest of the step.
+        mode, lengths = forward_batch.forward_mode, forward_batch.seq_lens
+        if mode.is_decode():
+            self._parts = [self._following(forward_batch, lengths - 1, 1)]
+            self._has_read()
+        elif mode.is_target_verify():
+            count = forward_batch.spec_info.draft_token_num
+            self._parts = [self._following(forward_batch, lengths, count)]
+        elif mode.is_draft_extend_v2():
+            count = forward_batch.spec_info.num_tokens_per_req
+            first = lengths - count
+            self._parts = [self._following(forward_batch, first, count)]
+        elif mode.is_extend():
+            self._parts = self._extending(forward_batch)
+
+    def init_draft(self, forward_batch: Any, step: int) -> None:
+        """For a step of a drafter that drafts a chain."""
+        first = forward_batch.seq_lens + step
+        self._parts = [self._following(forward_batch, first, 1)]
+
+    def _has_read(self) -> None:
+        """As SGLang's runner of CUDA graphs does: the scheduler need not wait
+        for the rest of the step. Not where a drafter reads behind it."""
+        if self._runner.spec_algorithm.is_none():
             done = torch.cuda.Event()
             done.record()
             self._runner.shared_read_done_event = done
-        elif forward_batch.forward_mode.is_extend():
-            self._parts = self._extending(forward_batch)
 
-    def _decoding(self, forward_batch: Any) -> _Part:
-        longest = int(forward_batch.seq_lens_cpu.max())
+    def _following(
+        self, forward_batch: Any, first: torch.Tensor, count: int
+    ) -> _Part:
+        """`count` queries of each request, the first one at `first`."""
+        longest = min(
+            int(forward_batch.seq_lens_cpu.max()) + count,
+            self.req_to_token_pool.req_to_token.shape[1],
+        )
         positions = torch.arange(longest, device=self.device)
-        distances = forward_batch.seq_lens[:, None] - 1 - positions
+        queries = first[:, None] + torch.arange(count, device=self.device)
+        distances = queries[:, :, None] - positions
         # Entries behind a request's end in its row belong to others.
         slots = torch.where(
-            distances >= 0, self._slots(forward_batch, longest), 0
+            distances[:, -1] >= 0, self._slots(forward_batch, longest), 0
         )
-        count = forward_batch.batch_size
-        return _Part(slice(0, count), slots, distances[:, None, None])
+        whole = slice(0, forward_batch.batch_size * count)
+        return _Part(whole, slots, distances[:, None])
 
     def _extending(self, forward_batch: Any) -> list[_Part]:
         parts, begin = [], 0

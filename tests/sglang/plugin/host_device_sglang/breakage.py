@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 
 def install() -> None:
@@ -12,6 +13,7 @@ def install() -> None:
             "fence": _leave_out_the_fence,
             "undrained": _return_undrained_slabs,
             "all-reduce": _leave_out_sums,
+            "copied": _forget_copies,
         }[what]()
 
 
@@ -48,3 +50,17 @@ def _leave_out_sums() -> None:
     from sglang.srt.distributed.parallel_state import GroupCoordinator
 
     GroupCoordinator.all_reduce = lambda self, input_: input_.clone()
+
+
+def _forget_copies() -> None:
+    """Entries that are being copied to the host are not locked."""
+    from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+
+    original = UnifiedRadixCache._track_write_through_node
+
+    def track(self: Any, node: int, lock: Any, **more: Any) -> None:
+        if lock is not None:
+            self.dec_lock_ref(node, lock)
+        original(self, node, None, **more)
+
+    UnifiedRadixCache._track_write_through_node = track

@@ -7,8 +7,9 @@ import ctypes
 import functools
 import json
 import os
-import pathlib
-from collections.abc import Iterator
+import select
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from host_device_vllm import host_function
@@ -24,7 +25,14 @@ writes = 0
 # Number of parts of a slab (one layer's keys, or latents) that were not all zero
 # when this engine first wrote to them after it had leased the slab.
 dirty_parts = 0
-# By leased slab: the layers whose part of it has been written to.
+# Copies of KV to the host and back (--enable-hierarchical-cache); those of a slab that
+# was not this engine's when they began or when they ended; tokens that came back.
+copies = 0
+stray_copies = 0
+loaded_tokens = 0
+# What leases took of the scheduler's thread, while $HOST_DEVICE_TIME is set.
+plugin_ns = 0
+# By leased slab: the tensors, of a layer each, whose part of it has been written to.
 _written: dict[int, set[int]] = {}
 # The scheduler's LeasedPages, once the view is active.
 _leased: Any = None
@@ -35,9 +43,13 @@ def install() -> None:
 
     Scheduler.write_stats = _write_stats
     if os.environ.get("FINESERVE_VIEW"):
+        if os.environ.get("HOST_DEVICE_TIME"):
+            _time_leases()
+            return  # the watches would take more
         _watch_fence()
         _watch_leases()
         _watch_writes()
+        _watch_copies()
 
 
 def _watch_fence() -> None:
@@ -52,6 +64,23 @@ def _watch_fence() -> None:
         return answer
 
     StepFence.passed = passed
+
+
+def _time_leases() -> None:
+    from fineserve_sglang.scheduler_leases import SchedulerLeases
+
+    def timed(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any, *args: Any) -> Any:
+            global plugin_ns
+            began = time.thread_time_ns()
+            result = method(self, *args)
+            plugin_ns += time.thread_time_ns() - began
+            return result
+
+        return call
+
+    for name in ("step_begins", "launching", "launched", "processed"):
+        setattr(SchedulerLeases, name, timed(vars(SchedulerLeases)[name]))
 
 
 def _watch_leases() -> None:
@@ -79,28 +108,79 @@ def _watch_writes() -> None:
     store_latents = MLATokenToKVPool.set_kv_buffer
 
     def dense(self: Any, layer: int, slots: Any, k: Any, v: Any) -> None:
-        with _watched(self, layer, slots, self.k_buffer[layer]):
+        with _watched(self, slots, self.k_buffer[layer]):
             store_dense(self, layer, slots, k, v)
 
     def latents(self: Any, layer: Any, where: Any, k: Any, v: Any) -> None:
-        index = layer.layer_id
-        with _watched(self, index, where.loc, self.kv_buffer[index]):
+        with _watched(self, where.loc, self.kv_buffer[layer.layer_id]):
             store_latents(self, layer, where, k, v)
 
     MHATokenToKVPool._store_kv_layer = dense
     MLATokenToKVPool.set_kv_buffer = latents
 
 
+def _watch_copies() -> None:
+    from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
+
+    # As if the host were far away.
+    delay_s = int(os.environ.get("HOST_DEVICE_STORE_MS", "0")) / 1000
+    store = MHATokenToKVPoolHost.backup_from_device_all_layer
+    load = MHATokenToKVPoolHost.load_to_device_per_layer
+
+    def stored(
+        self: Any, pool: Any, to: Any, slots: Any, *more: Any, **named: Any
+    ) -> None:
+        check = functools.partial(_check_copy, slots, self.page_size)
+        # In the copy's stream, ahead of it and behind it.
+        host_function.enqueue(check)
+        host_function.enqueue(functools.partial(time.sleep, delay_s))
+        store(self, pool, to, slots, *more, **named)
+        host_function.enqueue(check)
+
+    def loaded(
+        self: Any,
+        pool: Any,
+        source: Any,
+        slots: Any,
+        layer: int,
+        *more: Any,
+        **named: Any,
+    ) -> None:
+        tensor = self.device_k_buffers[layer].data_ptr()
+        check = functools.partial(_check_copy, slots, self.page_size, tensor)
+        host_function.enqueue(check)
+        load(self, pool, source, slots, layer, *more, **named)
+        host_function.enqueue(check)
+
+    MHATokenToKVPoolHost.backup_from_device_all_layer = stored
+    MHATokenToKVPoolHost.load_to_device_per_layer = loaded
+
+
+def _check_copy(slots: Any, page: int, tensor: int | None = None) -> None:
+    """`tensor`: a layer's keys that are written to; None: all are read."""
+    global copies, stray_copies, loaded_tokens
+    copies += 1
+    slabs = _slabs_of(slots, page)
+    if tensor is not None:
+        loaded_tokens += len(slots)
+        for slab in slabs:
+            _written.get(slab, set()).add(tensor)
+    try:
+        _table().require_leased(slabs)
+    except AssertionError as error:
+        print(f"a stray copy: {error}", flush=True)
+        stray_copies += 1
+
+
 @contextlib.contextmanager
-def _watched(
-    pool: Any, layer: int, slots: Any, tensor: Any
-) -> Iterator[None]:
+def _watched(pool: Any, slots: Any, tensor: Any) -> Iterator[None]:
     """Looks at a layer's KV, in `tensor`, before and after `slots` of it are
     written to, on the stream."""
     page = pool.page_size
-    if any(layer not in layers for layers in list(_written.values())):
+    at = tensor.data_ptr()
+    if any(at not in tensors for tensors in list(_written.values())):
         host_function.enqueue(
-            functools.partial(_check_zero, layer, slots, tensor, page)
+            functools.partial(_check_zero, slots, tensor, page)
         )
     yield
     if _leased is not None:
@@ -112,14 +192,14 @@ def _slabs_of(slots: Any, page: int) -> set[int]:
     return {_slab_of_page()[slot // page] for slot in content if slot >= page}
 
 
-def _check_zero(layer: int, slots: Any, tensor: Any, page: int) -> None:
+def _check_zero(slots: Any, tensor: Any, page: int) -> None:
     """Looks at the slabs that are about to be written to."""
     global dirty_parts
     for slab in _slabs_of(slots, page):
-        layers = _written.get(slab)
-        if layers is None or layer in layers:
+        tensors = _written.get(slab)
+        if tensors is None or tensor.data_ptr() in tensors:
             continue
-        layers.add(layer)
+        tensors.add(tensor.data_ptr())
         ids = _leased.slabs[slab].ids
         token = tensor[0].numel() * tensor.element_size()
         at = tensor.data_ptr() + ids.start * page * token
@@ -158,24 +238,29 @@ def _table() -> Any:
     return SlabTable(bytes(rank.gpu_uuid))
 
 
-def _write_stats(scheduler: Any, folder: str) -> None:
-    """Called by Engine.collective_rpc, which returns nothing, in each rank."""
-    from sglang.srt.runtime_context import get_parallel
-
-    path = pathlib.Path(folder) / str(get_parallel().tp_rank)
-    path.write_text(json.dumps(_stats(scheduler)))
+def _write_stats(scheduler: Any, path: str) -> None:
+    """Writes a line to a pipe, in each rank."""
+    line = json.dumps(_stats(scheduler)) + "\n"
+    assert len(line) <= select.PIPE_BUF  # in one piece
+    with open(path, "w") as pipe:
+        pipe.write(line)
 
 
 def _stats(scheduler: Any) -> dict[str, Any]:
     import torch
+    from sglang.srt.runtime_context import get_parallel
 
+    parallel = get_parallel()
     driver = ctypes.CDLL("libcuda.so.1")
     driver.emucuda_skipped_launches.restype = ctypes.c_uint64
     host_device = torch.ops.host_device
     found = {
         "pid": os.getpid(),
+        "rank": [parallel.dp_rank or 0, parallel.pp_rank, parallel.tp_rank],
         "device": torch.cuda.current_device(),
         "overlap": scheduler.enable_overlap,
+        "steps": scheduler.forward_ct,
+        "plugin_ns": plugin_ns,
         "allocator": type(scheduler.token_to_kv_pool_allocator).__name__,
         "skipped_kernels": driver.emucuda_skipped_launches(),
         "enqueued": host_device.enqueued(),
@@ -184,6 +269,10 @@ def _stats(scheduler: Any) -> dict[str, Any]:
         "writes": writes,
         "stray_writes": stray_writes,
         "dirty_parts": dirty_parts,
+        "copies": copies,
+        "stray_copies": stray_copies,
+        # Each is looked at twice in each layer.
+        "loaded_tokens": loaded_tokens // (2 * scheduler.model_config.num_hidden_layers),
     }
     if os.environ.get("FINESERVE_VIEW"):
         found |= _lease_stats(scheduler)

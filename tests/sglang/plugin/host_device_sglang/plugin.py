@@ -15,7 +15,7 @@ NAME = "host"  # for --attention-backend
 
 def register() -> None:
     import torch
-    from host_device_sglang import breakage, observation
+    from host_device_sglang import breakage, observation, speculation
     from host_device_vllm import triton_in_place
     from sglang.srt.layers.attention.attention_registry import (
         register_attention_backend,
@@ -30,6 +30,7 @@ def register() -> None:
     # A kernel that is compiled at run time; without it PyTorch's operators
     # store keys and values.
     memory_pool.can_use_store_cache = lambda *_: False
+    speculation.install(NAME)
     breakage.install()
     observation.install()
 

@@ -1,0 +1,55 @@
+"""Data-parallel ranks of stock SGLang (without attention DP): each is an engine of
+its own, with a view of its GPU's pool and pages of its own (label sglang).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglang_machine import WideModel  # sets the path, too
+from engine_process import EngineEnded
+from machine import kill_9
+from test_sglang_ranks import Ranks
+
+
+class DataParallel(Ranks):
+    """An engine with a rank on each of two GPUs, and one on the second."""
+
+    SLABS = [12, 9]
+    MODELS = [WideModel(), WideModel(seed=2, heads=12)]
+    PARALLEL: list[dict[str, Any]] = [{"dp_size": 2}, {}]
+
+    def trade_on_the_second(self, returned: int) -> None:
+        for _ in range(6):
+            self.in_turns_then_together(32)
+            print("returned", self.returned(), flush=True)
+            if self.returned()[1] > returned:
+                break
+        self.assertGreater(self.returned()[1], returned)
+        self.check_all()
+
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.start_all({})
+        self.trade_on_the_second(returned=12)
+        first, second = self.engines[0].run("stats_of_all")
+        self.assertNotEqual(first["pid"], second["pid"])
+        # Each has served, and only the second had to share.
+        self.assertGreater(first["writes"], 0)
+        self.assertGreater(second["slabs_returned"], first["slabs_returned"])
+        self.kill_a_rank()
+
+
+class WithoutDraining(DataParallel):
+    """A breakage that must turn the test above red."""
+
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.start_all({"HOST_DEVICE_BREAK": "undrained"})
+        try:
+            for _ in range(8):
+                self.in_turns_then_together(48)
+                if any(self.wrong):
+                    return
+        except EngineEnded as error:
+            self.assertIn("leak", str(error))
+            return
+        self.fail("no token was wrong")
