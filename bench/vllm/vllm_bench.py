@@ -22,6 +22,8 @@ ranks  steps/s of an engine with tensor parallelism over two EMULATED GPUs, with
        long as it is here: a step of a GPU is shorter, and what the plugin and
        the shim add to it is the same, so the µs are what carries over. Two real
        GPUs compute at once, these two one after the other on a few cores.
+features
+       the same on one GPU, with KV offloading to the host, and with sleep mode.
 idle   two engines on a view of a pool that binds; then one, an in-process LLM,
        falls idle and nothing steps it. Tokens/s of the other while both serve
        and after, how long until it has the first and the last slab that it
@@ -55,11 +57,11 @@ def arguments() -> argparse.Namespace:
         "--rounds",
         type=int,
         default=5,
-        help="rounds of serve and of ranks (%(default)s)",
+        help="rounds of serve, ranks and features (%(default)s)",
     )
     parser.add_argument(
         "--only",
-        choices=("serve", "step", "ranks", "idle"),
+        choices=("serve", "step", "ranks", "features", "idle"),
         help="one part instead of all",
     )
     return parser.parse_args()
@@ -116,10 +118,14 @@ else:
     SLAB_BYTES = 8 * SLAB
 SERVE_SLABS = 16  # of KV for each engine of `serve`
 WAYS = ("plain", "whole", "view", "on_demand", "plain_again")
-RANKS_WAYS = ("plain", "view", "plain_again")
+COMPARED = ("plain", "view", "plain_again")  # by `ranks` and `features`
 RANKS = 2
-# For `ranks`: a round's requests, and tokens of each.
-RANKS_REQUESTS, RANKS_TOKENS = 8, 48
+# A round's requests, and tokens of each.
+COMPARED_REQUESTS, COMPARED_TOKENS = 8, 48
+FEATURES: dict[str, dict[str, Any]] = {
+    "offloading": {"kv_offloading_size": 0.125},  # GiB
+    "sleep": {"enable_sleep_mode": True},
+}
 # For `idle`: the number of requests of each engine, its prompts' lengths and
 # the tokens that it generates. The neighbour's end together, with half of the
 # pool.
@@ -219,53 +225,72 @@ def take(engine: VllmEngine) -> dict[str, Any]:
 
 def ranks(site: Site, report: Report) -> None:
     site.environment["EMUCUDA_DEVICES"] = str(RANKS)
+    start_pools(site, RANKS)
+    compare(site, report, "ranks", {"tensor_parallel_size": RANKS})
+
+
+def features(site: Site, report: Report) -> None:
+    start_pools(site, 1)
+    for part, its in FEATURES.items():
+        compare(site, report, part, its)
+
+
+def start_pools(site: Site, gpus: int) -> None:
     site.pool_slabs = 3 * SERVE_SLABS
-    for device in range(RANKS):
+    for device in range(gpus):
         site.start_daemon(device=device)
-    files = {way: pathlib.Path(site.folder) / way for way in RANKS_WAYS}
+
+
+def compare(
+    site: Site, report: Report, part: str, its: dict[str, Any]
+) -> None:
+    """`its`: arguments of the engines of all ways."""
+    files = {way: pathlib.Path(site.folder) / f"{part}-{way}" for way in COMPARED}
     engines = {}
-    for way in RANKS_WAYS:
+    for way in COMPARED:
         engines[way] = site.start(
             way,
             SERVE_SLABS,
-            {"tensor_parallel_size": RANKS},
+            its,
             STEP_PROBE_FILE=str(files[way]),
         )
         seconds = engines[way].answer()["seconds"]
-        report.figure(f"ranks: start, {way} (s)", seconds)
-    steps: dict[str, list[float]] = {way: [] for way in RANKS_WAYS}
+        report.figure(f"{part}: start, {way} (s)", seconds)
+    steps: dict[str, list[float]] = {way: [] for way in COMPARED}
     plugin_us = []
     for number in range(ARGUMENTS.rounds + 1):  # the first one warms up
-        prompts = random_prompts(number, RANKS_REQUESTS, (5, 100))
-        first = number % len(RANKS_WAYS)
-        for way in RANKS_WAYS[first:] + RANKS_WAYS[:first]:
+        prompts = random_prompts(number, COMPARED_REQUESTS, (5, 100))
+        first = number % len(COMPARED)
+        for way in COMPARED[first:] + COMPARED[:first]:
             before = _probed(files[way])
             answer = engines[way].run(
                 "generate",
                 prompts=prompts,
-                max_tokens=[RANKS_TOKENS] * len(prompts),
+                max_tokens=[COMPARED_TOKENS] * len(prompts),
             )
             count, ns = (a - b for a, b in zip(_probed(files[way]), before))
             if number > 0:
                 steps[way].append(count / answer["seconds"])
                 if way == "view":
                     plugin_us.append(ns / 1000 / count)
-    for way in RANKS_WAYS:
-        report.figure(f"ranks: steps/s, {way}", statistics.median(steps[way]))
+    for way in COMPARED:
+        report.figure(f"{part}: steps/s, {way}", statistics.median(steps[way]))
     for name, of in ("median", statistics.median), ("least", min):
-        report.figure(f"ranks: leases, view (µs/step), {name}", of(plugin_us))
+        report.figure(f"{part}: leases, view (µs/step), {name}", of(plugin_us))
     ratio = _ratios_to_plain(steps)
-    report.figure("ranks: rounds", ARGUMENTS.rounds)
-    for way in RANKS_WAYS:
-        name = f"ranks: steps/s, {way} / mean of both plain"
+    report.figure(f"{part}: rounds", ARGUMENTS.rounds)
+    for way in COMPARED:
+        name = f"{part}: steps/s, {way} / mean of both plain"
         report.figure(name, statistics.median(ratio[way]))
         if ARGUMENTS.rounds > 1:
             quartiles = statistics.quantiles(ratio[way], n=4)
             report.figure(f"{name}, lower quartile", quartiles[0])
             report.figure(f"{name}, upper quartile", quartiles[2])
     report.at_least(
-        "ranks: steps/s, view / plain", statistics.median(ratio["view"]), 0.97
+        f"{part}: steps/s, view / plain", statistics.median(ratio["view"]), 0.97
     )
+    for engine in engines.values():
+        engine.kill()
 
 
 def _probed(file: pathlib.Path) -> tuple[int, int]:
@@ -368,7 +393,7 @@ def main() -> int:
     if ARGUMENTS.only in (None, "step"):
         step(report)
     try:
-        for part in (serve, ranks, idle):
+        for part in (serve, ranks, features, idle):
             if part is ranks and REAL_GPU is not None:
                 continue  # it needs two
             if ARGUMENTS.only not in (None, part.__name__):

@@ -29,7 +29,7 @@ class HiCache(SglangTrade):
 
     pool_slabs = 8
     # Copies to the host take longer than steps.
-    SLOW = {"HOST_DEVICE_STORE_MS": "100"}
+    SLOW = {"HOST_DEVICE_STORE_MS": "300"}
 
     def start_one(
         self, i: int, environment: dict[str, str], **own: Any
@@ -78,6 +78,7 @@ class WriteBack(HiCache):
         self.start_all({}, [{"hicache_write_policy": "write_back"}] * 2)
         self.rounds(200)
         self.check_rounds()
+        self.kill_the_first(self.engines[0].run("stats")["pid"])
 
 
 class WithoutTheLock(HiCache):

@@ -141,8 +141,12 @@ class Trade(EngineTest):
         reports = self.reports()
         for report in reports:
             self.check(report)
+        self.kill_the_first(reports[0]["pid"])
+
+    def kill_the_first(self, pid: int) -> None:
+        """`pid`: of its process that holds the view."""
         prompts = self.ask(1, 32)
-        kill_9(reports[0]["pid"])
+        kill_9(pid)
         self.finish(1, prompts)
         self.assertEqual(self.wrong[1], 0)
         self.assertTrue(

@@ -53,14 +53,19 @@ def _leave_out_sums() -> None:
 
 
 def _forget_copies() -> None:
-    """Entries that are being copied to the host are not locked."""
-    from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+    """Entries in slabs that leave are evicted although they are being copied
+    to the host."""
+    from fineserve_sglang.radix_cache import LeasedRadixCache
 
-    original = UnifiedRadixCache._track_write_through_node
+    original = LeasedRadixCache.evict_leaving
 
-    def track(self: Any, node: int, lock: Any, **more: Any) -> None:
-        if lock is not None:
-            self.dec_lock_ref(node, lock)
-        original(self, node, None, **more)
+    def evict_leaving(self: Any, *args: Any) -> None:
+        for ack, copy in self.ongoing_write_through.items():
+            if copy.lock_params is not None:
+                self.dec_lock_ref(copy.node_id, copy.lock_params)
+                self.ongoing_write_through[ack] = copy._replace(
+                    lock_params=None
+                )
+        original(self, *args)
 
-    UnifiedRadixCache._track_write_through_node = track
+    LeasedRadixCache.evict_leaving = evict_leaving
