@@ -4,6 +4,7 @@ its own, with a view of its GPU's pool and pages of its own (label sglang).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sglang_machine import WideModel  # sets the path, too
@@ -36,7 +37,26 @@ class DataParallel(Ranks):
         # Each has served, and only the second had to share.
         self.assertGreater(first["writes"], 0)
         self.assertGreater(second["slabs_returned"], first["slabs_returned"])
-        self.kill_a_rank()
+        self.kill_the_second(second["pid"])
+
+    def kill_the_second(self, pid: int) -> None:
+        """What it held goes to the other engine, which notices nothing else.
+        SGLang goes on without it; when it ends, the first rank's goes back."""
+        prompts = self.ask(1, 32)
+        kill_9(pid)
+        self.finish(1, prompts)
+        self.assertEqual(self.wrong[1], 0)
+        self.expect(lambda: self.engines_on(1), 1)
+        self.engines[0].kill()
+        self.expect(lambda: self.engines_on(0), 0)
+        slabs = self.of_gpu(self.gpus[0], "slabs")["states"]
+        self.assertEqual(slabs["free"]["slabs"], self.SLABS[0])
+
+    def engines_on(self, gpu: int) -> int:
+        return len(self.of_gpu(self.gpus[gpu], "engines")["engines"])
+
+    def expect(self, found: Callable[[], int], value: int) -> None:
+        self.assertTrue(self.eventually(lambda: found() == value), found())
 
 
 class WithoutDraining(DataParallel):

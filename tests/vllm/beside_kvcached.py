@@ -17,7 +17,7 @@ _NOT_NAMED = "not named"
 # Columns: subject, kvcached, FineServe.
 _ROWS = (
     ("vLLM", "up to 0.30; refuses 0.32 (seen)", "0.31 to 0.33"),
-    ("SGLang", "yes", "0.5.23: dense models and MLA"),
+    ("SGLang", "yes", "0.5.22, 0.5.23: dense models and MLA"),
     (
         "llama.cpp, TensorRT-LLM, any other program",
         _NOT_NAMED,
@@ -32,7 +32,8 @@ _ROWS = (
     (
         "tensor and pipeline parallel",
         "yes",
-        "vLLM's, and SGLang's tensor parallel, on one machine",
+        "vLLM's, and SGLang's tensor parallel (pipeline: refused), on one "
+        "machine",
     ),
     (
         "data parallel",

@@ -2,7 +2,7 @@
 to activation.
 
 SGLang makes one tensor a layer: keys and values behind one another, two planes;
-or latents, one plane. By itself it sizes them by the memory that is free while
+or latents, one plane. (0.5.22 makes one for keys and one for values.) By itself it sizes them by the memory that is free while
 it starts. A view covers the whole pool, whatever is free now; what the user has
 set about the size limits what may be leased instead.
 """
@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import logging
 import math
+import re
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +43,7 @@ class Format:
     token_bytes: int  # in one plane
     page: int  # tokens
     longest: int
-    tensor_planes: int = 2  # keys and values; latents have 1
+    tensor_planes: int = 2  # of a layer: keys and values; latents have 1
 
     @property
     def planes(self) -> int:
@@ -76,6 +77,13 @@ class Format:
         share = (pool.slab_count + 1) * granules * pool.granule_bytes
         step = GRANULARITY // math.gcd(GRANULARITY, self.page_bytes)
         return -(-share // (self.page_bytes * step)) * step
+
+
+def _planes_of_a_tensor(found: Format) -> int:
+    import sglang
+
+    version = tuple(int(n) for n in re.findall(r"\d+", sglang.__version__)[:3])
+    return found.tensor_planes if version >= (0, 5, 23) else 1
 
 
 def _tokens_ahead() -> int:
@@ -258,7 +266,7 @@ class View:
             kv_abi.Format(
                 mode=kv_abi.Mode.VIEW,
                 planes=found.planes,
-                planes_per_allocation=found.tensor_planes,
+                planes_per_allocation=_planes_of_a_tensor(found),
                 page_bytes=found.page_bytes,
                 blocks=self._pages,
                 block_tokens=found.page,

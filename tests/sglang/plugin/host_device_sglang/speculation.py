@@ -28,6 +28,8 @@ def install(name: str) -> None:
     from sglang.kernels.ops.speculative import spec_tree, tree
     from sglang.srt.speculative.draft_utils import DraftBackendFactory
 
+    if not hasattr(spec_tree, "sgl_build_tree_kernel_triton"):
+        return  # SGLang 0.5.22 has no other kernels
     spec_tree.sgl_build_tree_kernel_efficient = (
         spec_tree.sgl_build_tree_kernel_triton
     )
