@@ -6,8 +6,9 @@ from __future__ import annotations
 import types
 import unittest
 from typing import Any
+from unittest import mock
 
-from fineserve_sglang import support
+from fineserve_sglang import support, view
 from fineserve_sglang.view import Format
 from fineserve_vllm import kv_abi
 from sglang.srt.server_args import ServerArgs
@@ -138,6 +139,32 @@ class Sizes(unittest.TestCase):
     def test_too_many_layers_for_a_slab_name_the_slab_that_fits(self) -> None:
         with self.assertRaisesRegex(RuntimeError, "--slab 16MiB --planes 8"):
             Format(4, 4096, 1, 512).pages(self.POOL)
+
+
+class Drafters(unittest.TestCase):
+    MODEL = types.SimpleNamespace(
+        layer_info=types.SimpleNamespace(num_effective_layers=4),
+        page_size=16,
+        model_config=types.SimpleNamespace(context_len=512),
+        kv=(2, 4096),
+    )
+
+    def format_with(self, **changed: Any) -> Format:
+        drafter = types.SimpleNamespace(**vars(self.MODEL) | changed)
+        with mock.patch.object(view, "_planes_and_bytes", lambda it: it.kv):
+            return view._format(self.MODEL, [drafter], 8)
+
+    def test_its_layers_are_further_planes(self) -> None:
+        found = self.format_with(
+            layer_info=types.SimpleNamespace(num_effective_layers=1)
+        )
+        self.assertEqual(found.planes, 2 * (4 + 1))
+        # A request of the longest context has its drafts beside it.
+        self.assertEqual(found.floor_pages, 33 + 2)
+
+    def test_one_of_another_width_is_refused(self) -> None:
+        with self.assertRaisesRegex(RuntimeError, "--speculative-draft-model"):
+            self.format_with(kv=(2, 2048))
 
 
 class Start(SglangMachine):

@@ -261,6 +261,7 @@ def _stats(scheduler: Any) -> dict[str, Any]:
         "overlap": scheduler.enable_overlap,
         "steps": scheduler.forward_ct,
         "plugin_ns": plugin_ns,
+        "cpu_s": time.process_time(),
         "allocator": type(scheduler.token_to_kv_pool_allocator).__name__,
         "skipped_kernels": driver.emucuda_skipped_launches(),
         "enqueued": host_device.enqueued(),
