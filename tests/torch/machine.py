@@ -119,11 +119,18 @@ class Engine(LineProcess):
 
     def run(self, source: str) -> Any:
         """Runs `source` in the engine and returns what it left in `out`."""
+        self.ask(source)
+        return self.answer()
+
+    def ask(self, source: str) -> None:
+        """As run(); answer() waits for what it left."""
         try:
             self.send(json.dumps(textwrap.dedent(source)))
-            line = self.receive()
         except BrokenPipeError:
-            line = ""
+            pass  # answer() says how it ended
+
+    def answer(self) -> Any:
+        line = self.receive()
         if not line:
             code = self._process.wait()
             raise AssertionError(
