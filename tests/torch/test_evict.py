@@ -9,15 +9,15 @@ import unittest
 from machine import MIB, Machine
 
 ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "6"))
-WEIGHTS, WEIGHT = 4, 24 * MIB
+WEIGHTS, WEIGHT = 4, 10 * MIB
 # Of a captured graph that copies a weight; all segments are of their own size.
-MIRROR = 26 * MIB
+MIRROR = 12 * MIB
 KV = 12 * MIB
 
 
 class Evicted(Machine):
     pool_slabs = 4
-    device_memory = 192 * MIB  # either the script's weights or the other's take
+    device_memory = 96 * MIB  # either the script's weights or the other's take
 
     def setUp(self) -> None:
         super().setUp()

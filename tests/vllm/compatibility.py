@@ -299,6 +299,8 @@ vLLM's own GPU worker, both runners, against transformers: alone, on a view,
 – a start beside a busy engine, without memory, under a cap [test_gpu_start]
 vllm serve behind the proxy without flags, vllm bench serve, kill -9 of
   EngineCore, API server, daemon [test_gpu_serving]
+– more of them, of several formats, than their GPU has room for: requests of a
+  real trace bring each back [test_gpu_crowded]
 – two of them as replicas, each on a GPU of its own, against vllm bench
   serve's chats and responses; one full while the other is free
   [test_gpu_replicas]

@@ -168,12 +168,15 @@ class ServingSite(stage.Machine):
         `arguments`: fineserved's, besides."""
         self.start_daemons(pool_slabs, slab_bytes, *arguments)
         self.start_proxy()
+        self.start_up()
+        self.wait_until_all_serve()
+
+    def start_up(self) -> None:
         self.start(
             *("fsctl", "up", self.fleet, "--logs", self.folder),
             name="up",
             **self._engine_environment,
         )
-        self.wait_until_all_serve()
 
     def start_proxy(self) -> None:
         self.start("fineserve-proxy", "--fleet", self.fleet, name="proxy")
@@ -214,7 +217,9 @@ class ServingSite(stage.Machine):
 
     def wait_until_all_serve(self) -> None:
         names = {engine.name for engine in self.engines}
-        if not self._eventually(lambda: self.serving() == names, START_S):
+        # Engines that may leave start one after the other.
+        patience_s = START_S * max(1.0, len(names) / 4)
+        if not self._eventually(lambda: self.serving() == names, patience_s):
             raise AssertionError(
                 f"{self.serving()} of {names} serve\n{self.logs()}"
             )
