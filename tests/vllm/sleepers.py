@@ -42,7 +42,6 @@ class Servers(stage.Machine):
         process = self.start(
             *("vllm", "serve", engine.path, "--port", port),
             *("--served-model-name", engine.name),
-            *("--max-num-batched-tokens", 256, "--max-num-seqs", 32),
             *engine.engine["arguments"],
             *flags,
             name=engine.name,

@@ -42,7 +42,8 @@ TRACE = pathlib.Path(
 LONGEST = "256"  # tokens of a request
 POOL_SLABS, MIB = 24, 1 << 20
 WEIGHTS = 48 * MIB
-REST = 28 * MIB  # scratch, and what PyTorch's segments leave unused
+SCRATCH = 16 * MIB  # of each on the GPU, and what PyTorch's segments leave unused
+CHUNK_TOKENS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +56,9 @@ class Heavy(Model):
         return super().sizes() | {"intermediate_size": width // 16 * 16}
 
 
-# Six formats: 96 to 256 KiB a block of 16 tokens.
+# Six formats: 160 to 320 KiB a block of 16 tokens.
 MODELS = {
-    f"model-{i}": Heavy(layers=3 + i % 6, seed=i) for i in range(ENGINES)
+    f"model-{i}": Heavy(layers=5 + i % 6, seed=i) for i in range(ENGINES)
 }
 
 
@@ -68,7 +69,7 @@ class Crowded(VllmMachine):
 
     def setUp(self) -> None:
         super().setUp()
-        held = POOL_SLABS * self.slab_bytes + ROOM_FOR * WEIGHTS + REST
+        held = POOL_SLABS * self.slab_bytes + ROOM_FOR * (WEIGHTS + SCRATCH)
         # A context takes a 64th of the GPU: each engine's, and the daemon's.
         contexts = ENGINES + 1
         memory_mib = held * 64 // (64 - contexts) // MIB
@@ -81,7 +82,11 @@ class Crowded(VllmMachine):
         served = served_by_vllm(name, MODELS[name].make(self._models))
         arguments = served.engine["arguments"]
         arguments[arguments.index("--max-model-len") + 1] = LONGEST
-        return dataclasses.replace(served, engine=served.engine | engine)
+        return dataclasses.replace(
+            served,
+            engine=served.engine | engine,
+            model=served.model | {"chunk_tokens": CHUNK_TOKENS},
+        )
 
     @contextlib.contextmanager
     def site(self, **engine: Any) -> Iterator[tuple[ServingSite, int]]:
@@ -121,6 +126,10 @@ class Crowded(VllmMachine):
         with self.site(evict="auto") as (site, port):
             site.wait_until_all_serve()
             started = time.monotonic() - began
+            away = sum(
+                engine["memory"]["evicted_bytes"] > 0
+                for engine in site.report("engines")["engines"]
+            )
             before = moves(port)
             outcomes = self.answers_of(site)
             after = moves(port)
@@ -131,6 +140,7 @@ class Crowded(VllmMachine):
             "left": after["evicted"] - before["evicted"],
             "came": after["activated"] - before["activated"],
             "start_s": round(started),
+            "fit": ENGINES - away,
         }
 
     def stop_start(self) -> tuple[list[crowd.Outcome], dict[str, Any]]:
@@ -159,6 +169,8 @@ class Crowded(VllmMachine):
         return (
             *("--kv-cache-memory-bytes", str(share)),
             *("--gpu-memory-utilization", "0.05"),
+            *("--max-num-batched-tokens", str(CHUNK_TOKENS)),
+            *("--max-num-seqs", "32"),
         )
 
     def sleep(self) -> tuple[list[crowd.Outcome], dict[str, Any]]:
