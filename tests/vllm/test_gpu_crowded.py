@@ -2,7 +2,7 @@
 requests of a real trace: by FineServe, and beside it by what others do.
 
 On vLLM itself (label vllm), as test_gpu_worker.py. $FINESERVE_TEST_ENGINES says
-how many engines (1.3 GiB of host memory each), $FINESERVE_TEST_WAYS which ways,
+how many engines (1.7 GiB of host memory each), $FINESERVE_TEST_WAYS which ways,
 $FINESERVE_TEST_SECONDS how much of the trace, and $FINESERVE_TEST_JSON where the
 figures go.
 """
