@@ -42,7 +42,9 @@ TRACE = pathlib.Path(
 LONGEST = "256"  # tokens of a request
 POOL_SLABS, MIB = 24, 1 << 20
 WEIGHTS = 48 * MIB
-SCRATCH = 16 * MIB  # of each on the GPU, and what PyTorch's segments leave unused
+# What vLLM keeps of each on the GPU besides, measured: activations, and what
+# PyTorch's segments leave unused.
+SCRATCH = 44 * MIB
 CHUNK_TOKENS = 64
 
 
