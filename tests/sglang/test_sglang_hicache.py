@@ -29,7 +29,7 @@ class HiCache(SglangTrade):
 
     pool_slabs = 8
     # Copies to the host take longer than steps.
-    SLOW = {"HOST_DEVICE_STORE_MS": "300"}
+    SLOW = {"HOST_DEVICE_STORE_MS": "100"}
 
     def start_one(
         self, i: int, environment: dict[str, str], **own: Any
@@ -83,6 +83,8 @@ class WriteBack(HiCache):
 
 class WithoutTheLock(HiCache):
     """A breakage that must turn the tests above red."""
+
+    SLOW = {"HOST_DEVICE_STORE_MS": "300"}
 
     def test_a_slab_that_goes_while_it_is_copied_is_noticed(self) -> None:
         self.start_all(self.SLOW | {"HOST_DEVICE_BREAK": "copied"})
