@@ -261,16 +261,6 @@ bool ResidentMemory::TakeBackFromEnded() {
 }
 
 template <typename Ends>
-void ResidentMemory::EndReaders(Ends ends) {
-  for (size_t r = 0; r < kMostReaders; ++r) {
-    if (readers_[r].process.pid == 0 || !ends(readers_[r].process)) continue;
-    readers_[r] = {};
-    --reader_count_;
-    for (size_t i = 0; i < count_; ++i) places_[i].read_by &= ~(1u << r);
-  }
-}
-
-template <typename Ends>
 void ResidentMemory::EndLoans(Ends ends) {
   size_t kept = 0;
   for (size_t i = 0; i < loan_count_; ++i) {

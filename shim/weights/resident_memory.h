@@ -339,6 +339,16 @@ class ResidentMemory {
   std::atomic<bool> is_recalled_{false};
 };
 
+template <typename Ends>
+void ResidentMemory::EndReaders(Ends ends) {
+  for (size_t r = 0; r < kMostReaders; ++r) {
+    if (readers_[r].process.pid == 0 || !ends(readers_[r].process)) continue;
+    readers_[r] = {};
+    --reader_count_;
+    for (size_t i = 0; i < count_; ++i) places_[i].read_by &= ~(1u << r);
+  }
+}
+
 }  // namespace fineserve::shim
 
 #endif  // SHIM_WEIGHTS_RESIDENT_MEMORY_H_
