@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import signal
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -219,10 +220,18 @@ class ServingSite(stage.Machine):
         names = {engine.name for engine in self.engines}
         # Engines that may leave start one after the other.
         patience_s = START_S * max(1.0, len(names) / 4)
-        if not self._eventually(lambda: self.serving() == names, patience_s):
+        if not self._eventually(
+            lambda: self.started() >= names and self.serving() == names,
+            patience_s,
+        ):
             raise AssertionError(
                 f"{self.serving()} of {names} serve\n{self.logs()}"
             )
+
+    def started(self) -> set[str]:
+        """Those that fsctl up has seen serve. A proxy takes engines for healthy
+        until it has looked."""
+        return set(re.findall(r"^(\S+): serving", self.log("up"), re.MULTILINE))
 
     def wait_until_it_serves_again(self, engine: str) -> None:
         """After one of its processes was killed."""
