@@ -181,9 +181,6 @@ class ServingSite(stage.Machine):
 
     def start_proxy(self) -> None:
         self.start("fineserve-proxy", "--fleet", self.fleet, name="proxy")
-        self.wait_for(
-            "the proxy listens", lambda: "listening on" in self.log("proxy")
-        )
 
     def start_daemons(
         self, pool_slabs: int, slab_bytes: int, *arguments: str

@@ -149,6 +149,9 @@ class Crowded(VllmMachine):
         """As llama-swap: an engine stops when another one's start finds no
         room."""
         with self.site(start="on_request") as (site, _):
+            site.wait_for(
+                "the proxy listens", lambda: "listening on" in site.log("proxy")
+            )
             for name in list(MODELS)[:ROOM_FOR]:
                 self.assertEqual(site.complete(name, [1] * 8, 4).status, 200)
             outcomes = self.answers_of(site)
