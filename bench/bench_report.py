@@ -9,7 +9,7 @@ import os
 import pathlib
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -38,6 +38,42 @@ def parser(name: str, question: str) -> argparse.ArgumentParser:
         help="write the figures, and whether each claim holds, as one object",
     )
     return made
+
+
+def add_parts(
+    made: argparse.ArgumentParser, parts: Sequence[str], rounds: int
+) -> None:
+    """--rounds and --only, for a bench of several parts."""
+    made.add_argument(
+        "--rounds",
+        type=int,
+        default=rounds,
+        help="of each part that has some (%(default)s)",
+    )
+    made.add_argument("--only", choices=parts, help="one part instead of all")
+
+
+def run_parts(
+    machine: type[Any],
+    report: "Report",
+    parts: Iterable[Callable[[Any, "Report"], None]],
+    only: str | None,
+) -> None:
+    """Runs each part, or the one called `only`, on a machine of its own: a
+    unittest.TestCase, which cleans up behind it."""
+    try:
+        for part in parts:
+            if only not in (None, part.__name__):
+                continue
+            machine.setUpClass()
+            site = machine()
+            site.setUp()
+            try:
+                part(site, report)
+            finally:
+                site.doCleanups()
+    finally:
+        machine.doClassCleanups()
 
 
 class Report:

@@ -36,13 +36,8 @@ from bench_report import Report  # noqa: E402
 
 def arguments() -> argparse.Namespace:
     parser = bench_report.parser("sglang", __doc__)
-    parser.add_argument(
-        "--rounds", type=int, default=9, help="of each part (%(default)s)"
-    )
-    parser.add_argument(
-        "--only",
-        choices=("one", "ranks", "drafts", "hicache"),
-        help="one part instead of all",
+    bench_report.add_parts(
+        parser, ("one", "ranks", "drafts", "hicache"), rounds=9
     )
     return parser.parse_args()
 
@@ -65,15 +60,8 @@ REQUESTS, TOKENS = 16, 48  # of a round, and of each
 WAYS = ("plain", "view")
 
 
-class Site(SglangMachine):
-    """The machine of one part."""
-
-    def runTest(self) -> None:  # for the constructor of a TestCase
-        pass
-
-
 def measure(
-    site: Site, report: Report, part: str, gpus: int = 1, **own: Any
+    site: SglangMachine, report: Report, part: str, gpus: int = 1, **own: Any
 ) -> None:
     site.environment["EMUCUDA_DEVICES"] = str(gpus)
     for device in range(gpus):
@@ -157,17 +145,17 @@ def describe(
     )
 
 
-def one(site: Site, report: Report) -> None:
+def one(site: SglangMachine, report: Report) -> None:
     measure(site, report, "one")
 
 
-def ranks(site: Site, report: Report) -> None:
+def ranks(site: SglangMachine, report: Report) -> None:
     measure(
         site, report, "ranks", 2, model=WideModel(heads=32, seed=11), tp_size=2
     )
 
 
-def drafts(site: Site, report: Report) -> None:
+def drafts(site: SglangMachine, report: Report) -> None:
     measure(
         site,
         report,
@@ -181,25 +169,14 @@ def drafts(site: Site, report: Report) -> None:
     )
 
 
-def hicache(site: Site, report: Report) -> None:
+def hicache(site: SglangMachine, report: Report) -> None:
     measure(site, report, "hicache", **HICACHE)
 
 
 def main() -> int:
     report = Report()
-    try:
-        for part in (one, ranks, drafts, hicache):
-            if ARGUMENTS.only not in (None, part.__name__):
-                continue
-            Site.setUpClass()
-            site = Site()
-            site.setUp()
-            try:
-                part(site, report)
-            finally:
-                site.doCleanups()
-    finally:
-        Site.doClassCleanups()
+    parts = (one, ranks, drafts, hicache)
+    bench_report.run_parts(SglangMachine, report, parts, ARGUMENTS.only)
     report.write(ARGUMENTS.json, "sglang")
     return 0
 

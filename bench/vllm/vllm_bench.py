@@ -53,16 +53,8 @@ from bench_report import Report  # noqa: E402
 
 def arguments() -> argparse.Namespace:
     parser = bench_report.parser("vllm", __doc__)
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=5,
-        help="rounds of serve, ranks and features (%(default)s)",
-    )
-    parser.add_argument(
-        "--only",
-        choices=("serve", "step", "ranks", "features", "idle"),
-        help="one part instead of all",
+    bench_report.add_parts(
+        parser, ("serve", "step", "ranks", "features", "idle"), rounds=5
     )
     return parser.parse_args()
 
@@ -137,9 +129,6 @@ class Site(VllmMachine):
     """The machine of one part."""
 
     slab_bytes = SLAB_BYTES
-
-    def runTest(self) -> None:  # for the constructor of a TestCase
-        pass
 
     def start(
         self,
@@ -392,21 +381,9 @@ def main() -> int:
     print(f"vllm {VERSION}, on {where}")
     if ARGUMENTS.only in (None, "step"):
         step(report)
-    try:
-        for part in (serve, ranks, features, idle):
-            if part is ranks and REAL_GPU is not None:
-                continue  # it needs two
-            if ARGUMENTS.only not in (None, part.__name__):
-                continue
-            Site.setUpClass()
-            site = Site()
-            site.setUp()
-            try:
-                part(site, report)
-            finally:
-                site.doCleanups()
-    finally:
-        Site.doClassCleanups()
+    # Ranks need two GPUs.
+    parts = [serve, *([ranks] if REAL_GPU is None else []), features, idle]
+    bench_report.run_parts(Site, report, parts, ARGUMENTS.only)
     report.write(ARGUMENTS.json, "vllm", vllm=VERSION)
     return 0
 

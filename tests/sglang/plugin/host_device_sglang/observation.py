@@ -30,7 +30,7 @@ dirty_parts = 0
 copies = 0
 stray_copies = 0
 loaded_tokens = 0
-# What leases took of the scheduler's thread, while $HOST_DEVICE_TIME is set.
+# Time that leases took of the scheduler's thread, while $HOST_DEVICE_TIME is set.
 plugin_ns = 0
 # By leased slab: the tensors, of a layer each, whose part of it has been written to.
 _written: dict[int, set[int]] = {}
