@@ -3,32 +3,22 @@ killed: each sends its request again until it is answered."""
 
 from __future__ import annotations
 
-import collections
-import csv
 import dataclasses
-import gzip
 import http.client
 import itertools
 import pathlib
-import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
 
+import real_trace
+from real_trace import Request
 from serving_site import Answer, ServingSite
-from tiny_models import VOCABULARY
 
 CLIENTS = 12  # of each engine
 PAUSE_S = 0.5  # before a request is sent again
 # Limits within which the host can compute for two engines.
 MOST_INPUT, MOST_OUTPUT = 400, 16
-
-
-@dataclasses.dataclass(frozen=True)
-class Arrival:
-    at_s: float
-    prompt: list[int]
-    output_tokens: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,32 +51,21 @@ class Outage:
 
 def trace_of(
     path: pathlib.Path, engines: Sequence[str], speed: float
-) -> dict[str, list[Arrival]]:
+) -> dict[str, list[Request]]:
     """Each engine's requests at the trace's own times, its lengths cut, of
     random tokens. Each of the trace's models, the busiest first, goes to the
     engine that has the fewest requests yet."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt") as file:
-        rows = list(csv.DictReader(file))
-    requests = collections.Counter(row["model"] for row in rows)
+    rows = real_trace.rows_of(path)
     load = dict.fromkeys(engines, 0)
     engine_of = {}
-    for model, count in requests.most_common():
+    for model, count in real_trace.models_by_use(rows):
         engine_of[model] = min(load, key=load.__getitem__)
         load[engine_of[model]] += count
-    rng = random.Random(1)
-    trace: dict[str, list[Arrival]] = {engine: [] for engine in engines}
-    for row in rows:
-        trace[engine_of[row["model"]]].append(
-            Arrival(
-                float(row["timestamp_s"]) / speed,
-                [
-                    rng.randrange(VOCABULARY)
-                    for _ in range(min(int(row["input_tokens"]), MOST_INPUT))
-                ],
-                min(int(row["output_tokens"]), MOST_OUTPUT),
-            )
-        )
+    trace: dict[str, list[Request]] = {engine: [] for engine in engines}
+    for request in real_trace.requests_of(
+        rows, engine_of, speed, MOST_INPUT, MOST_OUTPUT
+    ):
+        trace[request.model].append(request)
     return trace
 
 
@@ -95,22 +74,22 @@ class Replay:
     Where all clients of an engine are busy, its next request comes late."""
 
     def __init__(
-        self, site: ServingSite, trace: dict[str, list[Arrival]]
+        self, site: ServingSite, trace: dict[str, list[Request]]
     ) -> None:
         self._site = site
         self._began = time.monotonic()
         self._end = threading.Event()
         self._lock = threading.Lock()
-        self.answered: dict[str, list[tuple[Arrival, list[int]]]] = {
+        self.answered: dict[str, list[tuple[Request, list[int]]]] = {
             engine: [] for engine in trace
         }
         self.attempts: list[Attempt] = []
         # The trace ends when its last request of any engine has come.
-        length_s = max(arrivals[-1].at_s for arrivals in trace.values())
+        length_s = max(requests[-1].at_s for requests in trace.values())
         self._threads = [
-            threading.Thread(target=self._serve, args=(engine, arrivals))
+            threading.Thread(target=self._serve, args=(engine, requests))
             for engine, once in trace.items()
-            for arrivals in [_for_ever(once, length_s)]
+            for requests in [_for_ever(once, length_s)]
             for _ in range(CLIENTS)
         ]
         for thread in self._threads:
@@ -130,21 +109,21 @@ class Replay:
         with self._lock:
             return [a for a in self.attempts if a.status != 200]
 
-    def _serve(self, engine: str, arrivals: Iterator[Arrival]) -> None:
+    def _serve(self, engine: str, requests: Iterator[Request]) -> None:
         while True:
             with self._lock:
-                arrival = next(arrivals)
-            wait_s = self._began + arrival.at_s - time.monotonic()
+                request = next(requests)
+            wait_s = self._began + request.at_s - time.monotonic()
             if self._end.wait(max(0.0, wait_s)):
                 return
-            tokens = self._ask_until_answered(engine, arrival)
+            tokens = self._ask_until_answered(engine, request)
             with self._lock:
-                self.answered[engine].append((arrival, tokens))
+                self.answered[engine].append((request, tokens))
 
-    def _ask_until_answered(self, engine: str, arrival: Arrival) -> list[int]:
+    def _ask_until_answered(self, engine: str, request: Request) -> list[int]:
         while True:
             began = time.monotonic()
-            answer = self._ask(engine, arrival)
+            answer = self._ask(engine, request)
             attempt = Attempt(
                 engine, began, time.monotonic(), answer.status, answer.body
             )
@@ -154,18 +133,18 @@ class Replay:
                 return answer.tokens
             time.sleep(PAUSE_S)
 
-    def _ask(self, engine: str, arrival: Arrival) -> Answer:
+    def _ask(self, engine: str, request: Request) -> Answer:
         try:
             return self._site.complete(
-                engine, arrival.prompt, arrival.output_tokens
+                engine, request.prompt, request.output_tokens
             )
         except (OSError, http.client.HTTPException) as error:
             return Answer(0, [], repr(error))
 
 
-def _for_ever(once: list[Arrival], length_s: float) -> Iterator[Arrival]:
+def _for_ever(once: list[Request], length_s: float) -> Iterator[Request]:
     for turn in itertools.count():
-        for arrival in once:
+        for request in once:
             yield dataclasses.replace(
-                arrival, at_s=arrival.at_s + turn * length_s
+                request, at_s=request.at_s + turn * length_s
             )

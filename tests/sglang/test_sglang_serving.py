@@ -7,19 +7,18 @@ Run by the Python of vLLM's environment, with $FINESERVE_SGLANG_PYTHON.
 from __future__ import annotations
 
 import concurrent.futures
-import csv
-import dataclasses
 import pathlib
-import random
 import time
 import unittest
 
 import sglang_machine
 from sglang_machine import SLAB, WideModel  # sets the path, too
+import real_trace
 from gpu_machine import VllmMachine, engine_environment
 from serving_site import Answer, Served, ServingSite, before_fsctl_up
+from real_trace import Request
 from serving_site import served_by_vllm
-from tiny_models import VOCABULARY, Model
+from tiny_models import Model
 
 # As many tokens in a slab.
 MODELS = {"sglang": WideModel(), "vllm": Model(layers=8, seed=2)}
@@ -32,31 +31,12 @@ SPEED = 8.0  # more at a time than the pool has room for
 MOST_INPUT, MOST_OUTPUT = 400, 12
 
 
-@dataclasses.dataclass(frozen=True)
-class Arrival:
-    at_s: float
-    engine: str
-    prompt: list[int]
-    output_tokens: int
-
-
-def arrivals() -> list[Arrival]:
+def requests() -> list[Request]:
     """The trace's own times and models, its lengths cut, and random tokens."""
-    rng = random.Random(1)
-    with TRACE.open() as file:
-        rows = list(csv.DictReader(file))[:REQUESTS]
-    return [
-        Arrival(
-            float(row["timestamp_s"]) / SPEED,
-            ENGINE_OF[row["model"]],
-            [
-                rng.randrange(VOCABULARY)
-                for _ in range(min(int(row["input_tokens"]), MOST_INPUT))
-            ],
-            min(int(row["output_tokens"]), MOST_OUTPUT),
-        )
-        for row in rows
-    ]
+    rows = real_trace.rows_of(TRACE)[:REQUESTS]
+    return real_trace.requests_of(
+        rows, ENGINE_OF, SPEED, MOST_INPUT, MOST_OUTPUT
+    )
 
 
 def served_by_sglang(name: str, path: str, *more: str) -> Served:
@@ -107,22 +87,22 @@ class OneProxy(VllmMachine):
         self.addCleanup(self.site.close)
         self.site.start_all(self.pool_slabs, self.slab_bytes, "--planes", "4")
 
-    def ask(self, arrival: Arrival, began: float) -> Answer:
-        time.sleep(max(0.0, began + arrival.at_s - time.monotonic()))
+    def ask(self, request: Request, began: float) -> Answer:
+        time.sleep(max(0.0, began + request.at_s - time.monotonic()))
         return self.site.complete(
-            arrival.engine, arrival.prompt, arrival.output_tokens
+            request.model, request.prompt, request.output_tokens
         )
 
-    def serve(self, asked: list[Arrival]) -> list[Answer]:
+    def serve(self, asked: list[Request]) -> list[Answer]:
         """Returns the answers; each must be one, of the length asked for."""
         began = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(len(asked)) as clients:
             answers = list(
-                clients.map(lambda arrival: self.ask(arrival, began), asked)
+                clients.map(lambda request: self.ask(request, began), asked)
             )
-        for arrival, answer in zip(asked, answers):
+        for request, answer in zip(asked, answers):
             self.assertEqual(answer.status, 200, answer.body)
-            self.assertEqual(len(answer.tokens), arrival.output_tokens)
+            self.assertEqual(len(answer.tokens), request.output_tokens)
         return answers
 
     def test_every_token_of_a_real_trace_is_right(self) -> None:
@@ -131,10 +111,10 @@ class OneProxy(VllmMachine):
             {engine["name"] for engine in engines if engine["view"]},
             set(MODELS),
         )
-        asked = arrivals()
+        asked = requests()
         answers = self.serve(asked)
         for name, model in MODELS.items():
-            of_engine = [i for i, a in enumerate(asked) if a.engine == name]
+            of_engine = [i for i, a in enumerate(asked) if a.model == name]
             tokens = [answers[i].tokens for i in of_engine]
             wrong = self.reference(model).wrong(
                 [asked[i].prompt for i in of_engine], tokens

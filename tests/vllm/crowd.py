@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import contextlib
-import csv
 import dataclasses
-import gzip
 import http.client
 import json
 import math
 import pathlib
-import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tiny_models import VOCABULARY
+import real_trace
+from real_trace import Request
+from serving_site import completion
 
 # Limits within which the host can compute for several engines.
 MOST_INPUT, MOST_OUTPUT = 120, 12
 GIVEN_UP_S = 600  # by its client
 SLOS_S = 1, 2, 5, 10, 20
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    at_s: float
-    model: str
-    prompt: list[int]
-    output_tokens: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,25 +44,17 @@ def requests_of(
     this part of it; each model gets one of these names. The order and the gaps
     are the trace's, its lengths cut, and the tokens random."""
     first_s, end_s = within_s
-    with gzip.open(trace, "rt") as file:
-        rows = list(csv.DictReader(file))
-    asked = collections.Counter(row["model"] for row in rows).most_common()
+    rows = real_trace.rows_of(trace)
+    asked = real_trace.models_by_use(rows)
     name_of = dict(zip((model for model, _ in asked[::2]), models))
-    rng = random.Random(1)
-    return [
-        Request(
-            (float(row["timestamp_s"]) - first_s) / speed,
-            name_of[row["model"]],
-            [
-                rng.randrange(VOCABULARY)
-                for _ in range(min(int(row["input_tokens"]), MOST_INPUT))
-            ],
-            min(int(row["output_tokens"]), MOST_OUTPUT),
-        )
+    part = [
+        dataclasses.replace(row, at_s=row.at_s - first_s)
         for row in rows
-        if row["model"] in name_of
-        and first_s <= float(row["timestamp_s"]) < end_s
+        if row.model in name_of and first_s <= row.at_s < end_s
     ]
+    return real_trace.requests_of(
+        part, name_of, speed, MOST_INPUT, MOST_OUTPUT
+    )
 
 
 def answers_to(
@@ -107,15 +89,7 @@ def _stream(
 ) -> str:
     """Appends the tokens of a greedy completion, and when each event with some
     came. Returns why there are none."""
-    body = {
-        "model": request.model,
-        "prompt": request.prompt,
-        "max_tokens": request.output_tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-        "return_token_ids": True,
-        "stream": True,
-    }
+    body = completion(request.model, request.prompt, request.output_tokens)
     connection = http.client.HTTPConnection(
         "127.0.0.1", port, timeout=GIVEN_UP_S
     )
@@ -123,7 +97,7 @@ def _stream(
         connection.request(
             "POST",
             "/v1/completions",
-            json.dumps(body),
+            json.dumps(body | {"stream": True}),
             {"Content-Type": "application/json"},
         )
         answer = connection.getresponse()

@@ -356,14 +356,7 @@ class ServingSite(stage.Machine):
     ) -> Answer:
         """A completion through the proxy, greedy unless `options` say
         otherwise; exactly `max_tokens` long."""
-        request = {
-            "model": model,
-            "prompt": prompt,
-            "max_tokens": max_tokens,
-            "temperature": 0,
-            "ignore_eos": True,
-            "return_token_ids": True,
-        } | options
+        request = completion(model, prompt, max_tokens) | options
         status, body = stage.http_answer(
             self.port, "/v1/completions", request, timeout=ANSWER_S
         )
@@ -401,6 +394,18 @@ def site_of(
         device,
         before_fsctl_up(engine_environment(device, shim=True, runner=2)),
     )
+
+
+def completion(model: str, prompt: list[int], max_tokens: int) -> dict[str, Any]:
+    """The body of a request for exactly as many tokens, greedy."""
+    return {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+    }
 
 
 def served_by_vllm(name: str, path: str, *flags: str) -> Served:

@@ -14,6 +14,7 @@ import unittest
 
 from serving_site import Served, stage  # sets the path, too
 import crowd
+from real_trace import Request
 from sleepers import Sleepers
 
 
@@ -34,7 +35,7 @@ class Requests(unittest.TestCase):
 
 class Summary(unittest.TestCase):
     def test_who_was_not_answered_is_late(self) -> None:
-        request = crowd.Request(0, "x", [1], 1)
+        request = Request(0, "x", [1], 1)
         outcomes = [
             crowd.Outcome(request, [1], ttft, "") for ttft in (0.5, 3, 7)
         ]
