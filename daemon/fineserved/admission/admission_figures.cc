@@ -165,6 +165,7 @@ wire::ModelsT AdmissionService::Models() const {
   wire::ModelsT models;
   models.policy = policy_;
   models.refused_connections = wire::Sum(daemon_.ask_gpu().refused);
+  models.counting = !KnowsWhatRuns();
   for (const auto& [peer, known] : proxies_.all()) {
     models.unscheduled += known.unscheduled;
   }

@@ -76,6 +76,7 @@ wire::ReportT AdmissionService::Report() const {
   report.drained = daemon_.drained->empties();
   report.proxies =
       KnowsWhatRuns() ? static_cast<uint32_t>(proxies_.all().size()) : 0;
+  report.plan_of_proxies = proxies_.OldestPlan();
   demand_.Tell(&report);
   return report;
 }

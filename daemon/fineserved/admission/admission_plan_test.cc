@@ -205,11 +205,63 @@ TEST_F(PlanOfAdmissionTest, NewServiceHearsNoProxyUntilAllHadTimeToGreet) {
   EXPECT_EQ(Answer({}).proxies, 1u);
 }
 
+// Its second greeting has what it runs. Between the two, an engine that runs
+// requests of this proxy seems empty.
+TEST_F(PlanOfAdmissionTest, ProxyIsNotHeardUntilItHasToldWhatItRuns) {
+  clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
+  Send(0, Greeting({"small-a"}), 0);
+  Next();
+  EXPECT_EQ(Answer({}).proxies, 0u);
+  EXPECT_TRUE(Models().counting);
+  wire::HelloT all = Greeting({"small-a"});
+  all.reset = true;
+  Send(0, std::move(all));
+  Next();
+  EXPECT_EQ(Answer({}).proxies, 1u);
+  EXPECT_FALSE(Models().counting);
+}
+
+// It let requests run while it heard nothing of this daemon.
+TEST_F(PlanOfAdmissionTest, ProxyThatWasAloneIsNotHeardUntilItHasToldAgain) {
+  clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
+  Hello();
+  Hello(true, "other");
+  EXPECT_EQ(Answer({}).proxies, 2u);
+  Send(0, Greeting({"small-a"}), 0);
+  Next();
+  EXPECT_EQ(Answer({}).proxies, 0u)
+      << "the other one does not know its requests";
+  Send(0, Greeting({"small-a"}));
+  Next();
+  EXPECT_EQ(Answer({}).proxies, 0u);
+  wire::HelloT all = Greeting({"small-a"});
+  all.reset = true;
+  Send(0, std::move(all));
+  Next();
+  EXPECT_EQ(Answer({}).proxies, 2u);
+}
+
+TEST_F(PlanOfAdmissionTest, ReportHasTheOldestPlanOfItsProxies) {
+  EXPECT_EQ(Answer({}).plan_of_proxies, UINT64_MAX);
+  const auto greet = [this](const std::string& peer, uint64_t plan) {
+    wire::HelloT hello = Greeting({"small-a"});
+    hello.plan_number = plan;
+    Send(0, std::move(hello), 0, peer);
+    Next();
+  };
+  greet("one", 7);
+  greet("two", 6);
+  EXPECT_EQ(Answer({}).plan_of_proxies, 6u);
+  greet("two", 8);
+  EXPECT_EQ(Answer({}).plan_of_proxies, 7u);
+  Hello(true, "of a former release");
+  EXPECT_EQ(Answer({}).plan_of_proxies, 7u);
+}
+
 TEST_F(PlanOfAdmissionTest, ReportHasTheGpuItsEnginesAndItsProxies) {
   clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
   Hello();
-  Send(0, Greeting({"small-a"}), 0, "other");
-  Next();
+  Hello(true, "other");
   Send(1, Ask("large", 100));
   EXPECT_TRUE(Verdict(1).admitted);
   const wire::ReportT report = Answer({});

@@ -243,6 +243,8 @@ void AdmissionService::HandleHello(const std::string& peer, uint64_t epoch,
   Proxy* from = proxies_.Greet(peer, hello, daemon_.clock->NowNs());
   demand_.Count(peer, hello);
   UpdateEngines();
+  // A proxy that knows no epoch has let requests run without this daemon.
+  if (hello.reset || epoch != epoch_) from->has_told = hello.reset;
   if (hello.reset) ForgetRequests(from);
   for (const auto& running : hello.running) Adopt(peer, from, *running);
   if (is_new) log::Info("admission: a proxy has connected");

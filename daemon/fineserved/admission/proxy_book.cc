@@ -27,6 +27,19 @@ const ProxyBook::Origin* ProxyBook::FindOrigin(RequestId id) const {
   return origin == origins_.end() ? nullptr : &origin->second;
 }
 
+bool ProxyBook::AllHaveTold() const {
+  return std::all_of(proxies_.begin(), proxies_.end(),
+                     [](const auto& entry) { return entry.second.has_told; });
+}
+
+uint64_t ProxyBook::OldestPlan() const {
+  uint64_t oldest = UINT64_MAX;
+  for (const auto& [peer, proxy] : proxies_) {
+    oldest = std::min(oldest, proxy.plan_number);
+  }
+  return oldest;
+}
+
 ProxyBook::Proxy* ProxyBook::Greet(const std::string& peer,
                                    const wire::HelloT& hello, uint64_t now_ns) {
   Proxy& from = proxies_[peer];
@@ -52,6 +65,7 @@ ProxyBook::Proxy* ProxyBook::Greet(const std::string& peer,
     from.troubles[engine->name] = {engine->trouble, since_ns};
   }
   from.unscheduled = hello.unscheduled;
+  from.plan_number = hello.plan_number;
   return &from;
 }
 

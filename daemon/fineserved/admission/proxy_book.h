@@ -31,6 +31,8 @@ class ProxyBook {
   struct Proxy {
     uint64_t heard_ns = 0;
     bool lost = false;                        // a message did not reach it
+    bool has_told = false;                    // all that it runs is known
+    uint64_t plan_number = 0;                 // that it follows
     std::map<std::string, bool> serves;       // by engine
     std::set<std::string> stopped;            // engines, by an operator
     std::map<std::string, Trouble> troubles;  // by engine, if it has one
@@ -53,6 +55,12 @@ class ProxyBook {
   // Null: it has not greeted this daemon, or was dropped since.
   Proxy* Find(const std::string& peer);
   const Origin* FindOrigin(sched::RequestId id) const;
+
+  // True if each proxy that has greeted has also told what it runs, which comes
+  // with its second greeting.
+  bool AllHaveTold() const;
+  // The oldest plan that a proxy follows; UINT64_MAX without proxies.
+  uint64_t OldestPlan() const;
 
   // Replaces what the proxy said about the engines, and adds the proxy if it is
   // new.

@@ -78,6 +78,7 @@ void GpuAdmission::Hello(bool reset) {
     told_serves_[engine.name] = hello.engines.back()->serves;
   }
   hello.unscheduled = unscheduled_;
+  hello.plan_number = told_plan_ = PlanNumber();
   if (demand_ != nullptr) demand_->Tell(&hello);
   for (auto& [id, running] : running_) {
     if (!reset) break;
@@ -172,6 +173,10 @@ void GpuAdmission::Welcomed(uint64_t epoch) {
   for (const auto& [id, waiting] : waiting_) {
     if (epoch_ != 0) Ask(waiting);
   }
+}
+
+uint64_t GpuAdmission::PlanNumber() const {
+  return plan_ == nullptr ? 0 : plan_->number();
 }
 
 void GpuAdmission::SetPlan(wire::NewestPlan* plan) {
@@ -388,7 +393,7 @@ void GpuAdmission::TellServing() {
         return told_serves_.try_emplace(e.name, true).first->second ==
                states_.Serves(e.name);
       });
-  if (!all_told) Hello(/*reset=*/false);
+  if (!all_told || told_plan_ != PlanNumber()) Hello(/*reset=*/false);
 }
 
 void GpuAdmission::Suspect(const std::string& engine) {

@@ -182,6 +182,8 @@ class GpuAdmission {
                         const std::string& chosen) const;
   void Runs(const AdmissionRequest& request, const std::string& engine);
   void Refused(uint64_t id, const wire::RefusedT& refused);
+  // Of the plan that it follows; 0: none.
+  uint64_t PlanNumber() const;
   // `waited_for` is the reason for its wait so far.
   void DecideAlone(const Waiting& waiting, WaitedFor waited_for);
   // Takes the request out before its callback runs, which may submit another.
@@ -200,6 +202,7 @@ class GpuAdmission {
   std::map<std::string, PeerReading> reading_;  // by engine
   OpenAdmission alone_;
   std::map<std::string, bool> told_serves_;  // to the daemon, by engine
+  uint64_t told_plan_ = 0;                   // to the daemon
   // By id, so that a new daemon is asked in the order of arrival.
   std::map<uint64_t, Waiting> waiting_;
   std::unordered_map<uint64_t, Running> running_;

@@ -419,6 +419,24 @@ TEST_F(GpuAdmissionTest, HealthIsReportedWhenItChangesAndWithEachHello) {
   EXPECT_THAT(Messages(), ElementsAre("Hello 0"));
 }
 
+// The daemon of another GPU may have brought it.
+TEST_F(GpuAdmissionTest, DaemonHearsOfANewPlanWithTheNextTick) {
+  wire::NewestPlan newest;
+  admission_->SetPlan(&newest);
+  Welcome();
+  EXPECT_EQ(told_.back().body.AsHello()->plan_number, 0u);
+  Messages();
+  wire::PlanT plan;
+  plan.number = 5;
+  EXPECT_TRUE(newest.Take(plan).ok());
+  admission_->Tick();
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_EQ(told_[0].body.AsHello()->plan_number, 5u);
+  Messages();
+  admission_->Tick();
+  EXPECT_THAT(Messages(), IsEmpty());
+}
+
 TEST_F(GpuAdmissionTest, DaemonHearsSinceWhenAnEngineDoesNotServe) {
   clock_.AdvanceNs(1);
   Welcome();

@@ -15,7 +15,7 @@ struct Sighting {
   bool heard = false;  // its daemon answers, and hears a proxy
   bool serves = false;
   uint32_t running = 0;     // requests
-  bool knows_plan = false;  // its daemon applies the present plan
+  bool knows_plan = false;  // its daemon and proxies apply the present plan
   bool here = {};           // a process of it may leave, or has left, its GPU
 };
 using Sightings = std::map<std::string, Sighting>;  // by engine

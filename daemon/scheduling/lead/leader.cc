@@ -121,6 +121,7 @@ Leader::Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
   absl::StatusOr<StandingPlan> last = store_.Read();
   if (last.ok()) {
     plan_ = *std::move(last);
+    step_number_ = plan_.number;
     has_begun_ = plan_.number != 0;  // else it has an operator's word alone
     log::Info("leading: going on from plan {}", plan_.number);
   } else if (absl::IsNotFound(last.status())) {
@@ -158,6 +159,7 @@ void Leader::Heard(const wire::ReportT& report) {
   Daemon& daemon = daemons_[report.gpu];
   daemon.heard_ns = clock_->NowNs();
   daemon.plan_number = report.plan_number;
+  daemon.plan_of_proxies = report.plan_of_proxies;
   daemon.proxies = report.proxies;
   daemon.drained = report.drained;
   daemon.engines.clear();
@@ -267,7 +269,8 @@ Sightings Leader::Seen() const {
       Sighting& s = seen[engine] = sighting;
       s.heard = heard;
       s.serves = heard && sighting.serves;
-      s.knows_plan = daemon.plan_number == plan_.number;
+      s.knows_plan = daemon.plan_number == plan_.number &&
+                     daemon.plan_of_proxies >= step_number_;
     }
   }
   return seen;
@@ -562,6 +565,7 @@ void Leader::Publish(StandingPlan next, const std::string& why) {
   is_untold_ = false;
   if (why.empty()) return;  // rates alone
   step_ns_ = clock_->NowNs();
+  step_number_ = plan_.number;
   log::Info("plan {}: {}", plan_.number, why);
 }
 

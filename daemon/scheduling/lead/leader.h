@@ -82,6 +82,7 @@ class Leader final : public admission::LeaderSeat {
   struct Daemon {
     uint64_t heard_ns = 0;
     uint64_t plan_number = 0;
+    uint64_t plan_of_proxies = UINT64_MAX;
     uint32_t proxies = 0;
     bool drained = false;
     std::map<std::string, Sighting> engines;
@@ -153,8 +154,9 @@ class Leader final : public admission::LeaderSeat {
   DemandWindow window_;
   std::map<std::string, Daemon> daemons_;  // by GPU
   std::map<std::string, GpuMemory> gpus_;
-  uint64_t step_ns_;   // when the plan's last step was taken
-  uint64_t moved_ns_;  // when the last move ended, or this leader began
+  uint64_t step_ns_;          // when the plan's last step was taken
+  uint64_t step_number_ = 0;  // of the plan that took it, not of new rates
+  uint64_t moved_ns_;         // when the last move ended, or this leader began
   uint64_t planned_ns_ = 0;
   uint64_t new_moves_ = 0;                         // see TakeNewMoves
   std::set<std::string> rests_;                    // by the last decision

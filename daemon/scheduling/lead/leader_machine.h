@@ -61,6 +61,8 @@ class LeaderMachine {
   }
   void KillHand(int seconds) { hand_dead_ = seconds; }
   void Drain(const std::string& gpu, bool on) { gpus_[gpu].drained = on; }
+  // Until false is set, proxies hear of no further plan.
+  void DeafenProxies(bool on) { proxies_are_deaf_ = on; }
   void KillEngine(const std::string& engine) {
     age_.erase(engine);
     resting_.erase(engine);
@@ -174,6 +176,7 @@ class LeaderMachine {
           std::launch::deferred);
     }
     leader_->Tick();
+    if (!proxies_are_deaf_) plan_of_proxies_ = leader_->plan().number;
     for (auto& [gpu, daemon] : gpus_) {
       if (daemon.dead > 0) continue;
       std::unique_ptr<wire::PlanT> reported = leader_->PlanToSend();
@@ -193,6 +196,7 @@ class LeaderMachine {
     report.pool_bytes = static_cast<uint64_t>(kPoolGib * kGib);
     report.plan_number = daemon.plan == nullptr ? 0 : daemon.plan->number;
     report.proxies = 1;
+    report.plan_of_proxies = plan_of_proxies_;
     report.drained = daemon.drained;
     report.host_bytes = static_cast<uint64_t>(host_gib_ * kGib);
     for (const auto& [model, n] : arrived_) {
@@ -265,6 +269,8 @@ class LeaderMachine {
   ManualClock clock_;
   std::unique_ptr<Leader> leader_;
   int leader_dead_ = 0, hand_dead_ = 0;
+  bool proxies_are_deaf_ = false;
+  uint64_t plan_of_proxies_ = 0;
   std::map<std::string, Gpu> gpus_;
   std::map<std::string, int> age_;  // seconds, of engines that run
   std::set<std::string> resting_;

@@ -42,6 +42,28 @@ TEST(LeaderTest, StartsAllModelsAtOnceAndThenRests) {
   EXPECT_EQ(machine.Running().size(), 3u);
 }
 
+// A proxy that does not know it may send a request to the source, without any
+// daemon's word.
+TEST(LeaderTest, SourceRunsUntilProxiesKnowThatItRetires) {
+  LeaderMachine machine(Three());
+  machine.Seconds(60);
+  const std::string source = machine.Serving("a").at(0);
+  wire::SteerT pin;
+  pin.pin = "a";
+  pin.gpu = source.back() == '0' ? "GPU-1" : "GPU-0";
+  ASSERT_TRUE(machine.leader()->Steer(pin).ok());
+  machine.DeafenProxies(true);
+  for (int s = 0; s < 40; ++s) {
+    if (machine.plan().StateOf(source) == PlaceState::kRetire) break;
+    machine.Second();
+  }
+  machine.Seconds(10);  // it runs nothing in two of them
+  EXPECT_EQ(machine.plan().StateOf(source), PlaceState::kRetire);
+  machine.DeafenProxies(false);
+  machine.Seconds(5);
+  EXPECT_EQ(machine.plan().StateOf(source), PlaceState::kOff);
+}
+
 TEST(LeaderTest, ShiftedLoadMovesAModelThatAnswersAllTheTime) {
   LeaderMachine machine(Three());
   machine.Seconds(60);

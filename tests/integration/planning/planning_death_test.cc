@@ -339,6 +339,9 @@ TEST_P(ManyDeathsTest, ModelMovesBackAndForthWhateverDies) {
   EXPECT_EQ(Count(Ending::kBadGateway), 0);
   printf("%d deaths: %d answers right, %d refused\n", deaths,
          Count(Ending::kRight), Count(Ending::kRefused));
+  if (HasFailure()) {
+    for (const auto& daemon : daemons_) fputs(daemon->Stderr().c_str(), stderr);
+  }
   ExpectThatNothingIsLeft();
 }
 

@@ -1,6 +1,7 @@
 #include "tests/integration/serving/answer_load.h"
 
 #include <gtest/gtest.h>
+#include <stdio.h>
 
 #include <algorithm>
 
@@ -51,7 +52,10 @@ Ending ReadStream(HttpClient* client, const std::string& expected,
     // The last event of a killed engine may be cut. If a token were lost in an
     // answer that goes on, the text would show it.
     if (!IsJson(*event)) continue;
-    if (JsonAt(*event, "/error") != "") return Ending::kErrorEvent;
+    if (JsonAt(*event, "/error") != "") {
+      fprintf(stderr, "a stream ended with %s\n", event->c_str());
+      return Ending::kErrorEvent;
+    }
     if (JsonAt(*event, kTextOfAnswer) == "") {
       return Wrong("no token: " + *event);
     }

@@ -149,18 +149,26 @@ int AwaitQuiet(const Globals& globals, const std::string& engine,
   const auto deadline = Clock::now() + std::chrono::seconds(wait_s);
   while (wait_s != 0) {
     uint32_t running = 0;
+    bool counting = false;
     const int code =
         Ask(globals, wire::ModelsQueryT(), &wire::BodyUnion::AsModels,
             [&](const wire::ModelsT& models) {
               running = RunningOn(models, engine);
+              counting = models.counting;
               return kExitOk;
             });
-    if (code != kExitOk || running == 0) return code;
+    if (code != kExitOk || (running == 0 && !counting)) return code;
     if (Clock::now() > deadline) {
-      return Fail(kExitBadAnswer,
-                  absl::StrCat(running, " requests still run after ", wait_s,
-                               " s; give --wait more, or end them with the "
-                               "engine"));
+      return Fail(
+          kExitBadAnswer,
+          running == 0
+              ? absl::StrCat("after ", wait_s,
+                             " s it is not known what "
+                             "runs: a proxy has not said; see fsctl "
+                             "status")
+              : absl::StrCat(running, " requests still run after ", wait_s,
+                             " s; give --wait more, or end "
+                             "them with the engine"));
     }
     poll(nullptr, 0, 200);
   }
