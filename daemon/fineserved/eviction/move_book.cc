@@ -25,6 +25,8 @@ constexpr size_t kPaces = 8;
 // First and longest pause after failed evictions of an engine.
 constexpr uint64_t kFirstStayNs = 10'000'000'000;
 constexpr uint64_t kLongestStayNs = 640'000'000'000;
+// The part of that time after which it may be asked for those that wait.
+constexpr uint64_t kStayIfOthersWait = 4;
 // The same for failed returns to several GPUs. Each engine waits for a random
 // part of the pause, so that two which want each other's memory do not try at
 // the same time forever.
@@ -236,7 +238,7 @@ bool MoveBook::Need(EngineId engine) {
 }
 
 bool MoveBook::Leave(EngineId engine) {
-  if (Lasts(stays_, engine)) return false;
+  if (!MayBeAsked(engine)) return false;
   if (IsLed(engine)) return PassOnLeave(engine);
   if (LacksRanks(engine) || SumOf(engine, Place::kGpu).bytes == 0) {
     return false;
@@ -524,7 +526,7 @@ absl::optional<evict::Residence> MoveBook::ResidenceOf(EngineId engine) const {
     can_move = can_move || (IsHere(report) && !none_orders);
     spans_gpus = spans_gpus || is_led || report.seat == Seat::kRank;
   }
-  if (!can_move || Lasts(stays_, engine)) return absl::nullopt;
+  if (!can_move || !MayBeAsked(engine)) return absl::nullopt;
   const Sizes sizes = SizesOf(engine);
   const uint64_t all = sizes.here + sizes.out;
   const auto move = moves_.find(engine);
@@ -539,7 +541,9 @@ absl::optional<evict::Residence> MoveBook::ResidenceOf(EngineId engine) const {
                           spans_gpus,
                           move != moves_.end() &&
                               move->second.asked == Place::kGpu &&
-                              !move->second.askers.empty()};
+                              !move->second.askers.empty(),
+                          /*is_off=*/false,
+                          Lasts(stays_, engine)};
 }
 
 // An engine that is late is expected soon: in an eighth of the whole time.
@@ -589,6 +593,15 @@ void MoveBook::Fills(EngineId engine) {
 bool MoveBook::Lasts(const Pauses& pauses, EngineId engine) const {
   const auto pause = pauses.find(engine);
   return pause != pauses.end() && clock_->NowNs() < pause->second.until_ns;
+}
+
+bool MoveBook::MayBeAsked(EngineId engine) const {
+  const auto stay = stays_.find(engine);
+  if (stay == stays_.end()) return true;
+  const auto& [length_ns, until_ns] = stay->second;
+  const uint64_t least_ns =
+      std::max(kFirstStayNs, length_ns / kStayIfOthersWait);
+  return clock_->NowNs() >= until_ns - length_ns + least_ns;
 }
 
 void MoveBook::NoteReturn(EngineId engine, bool left_again) {

@@ -197,6 +197,9 @@ class MoveBook {
   };
   using Pauses = std::map<slab::EngineId, Pause>;
   bool Lasts(const Pauses& pauses, slab::EngineId engine) const;
+  // True if the engine has not declined to leave, or so long ago that it may be
+  // asked again where no other engine is enough.
+  bool MayBeAsked(slab::EngineId engine) const;
   // A request to the daemon that moves an engine, to let it leave.
   struct Asked {
     enum Answer { kNone, kLeaves, kStays };

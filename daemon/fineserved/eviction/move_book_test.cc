@@ -345,13 +345,21 @@ TEST_F(MoveBookTest, EngineThatCouldNotLeaveIsLeftAloneForLongerEachTime) {
     ASSERT_THAT(orders, SizeIs(1));
     Fail(orders[0], "no", kCode);
   };
-  for (const uint64_t seconds : {10, 20, 40}) {
+  struct Pause {
+    uint64_t none_s, if_others_wait_s;  // seconds without a question
+  };
+  for (const Pause pause : {Pause{10, 10}, {20, 10}, {40, 10}, {80, 20}}) {
+    SCOPED_TRACE(pause.none_s);
     fail_to_leave();
-    clock_.AdvanceNs(seconds * 1'000'000'000 - 1);
+    clock_.AdvanceNs(pause.if_others_wait_s * 1'000'000'000 - 1);
     EXPECT_FALSE(book_.ResidenceOf(kCode)) << "others leave instead of it";
     EXPECT_FALSE(book_.Leave(kCode));
     clock_.AdvanceNs(1);
-    EXPECT_TRUE(book_.ResidenceOf(kCode));
+    const uint64_t left_s = pause.none_s - pause.if_others_wait_s;
+    ASSERT_TRUE(book_.ResidenceOf(kCode));
+    EXPECT_EQ(book_.ResidenceOf(kCode)->has_declined, left_s > 0);
+    clock_.AdvanceNs(left_s * 1'000'000'000);
+    EXPECT_FALSE(book_.ResidenceOf(kCode)->has_declined);
   }
   fail_to_leave();
   book_.Ask(kAsker, kCode, Place::kHost);  // an operator may always try

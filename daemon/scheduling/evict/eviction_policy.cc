@@ -73,11 +73,12 @@ absl::optional<size_t> WhoLeaves(EvictionPolicy policy, RoomFor reason,
                                  const std::vector<IdleEngine>& idle,
                                  const IdleEngine& asker) {
   absl::optional<size_t> best;
-  std::tuple<bool, std::tuple<double, Micros>> least;
+  std::tuple<bool, bool, std::tuple<double, Micros>> least;
   for (size_t i = 0; i < idle.size(); ++i) {
     const IdleEngine& e = idle[i];
     if (!MayLeave(policy, reason, e, asker)) continue;
-    const std::tuple rank = {HasJustCome(policy, e), RankOf(policy, e)};
+    const std::tuple rank = {e.has_declined, HasJustCome(policy, e),
+                             RankOf(policy, e)};
     if (best && least <= rank) continue;
     best = i;
     least = rank;

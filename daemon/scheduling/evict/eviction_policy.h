@@ -67,6 +67,7 @@ struct IdleEngine {
   sched::Micros slo_ttft = 0;    // 0: none
   double chance = 0;   // that a request comes soon (IdleTimes::ChanceSoon)
   bool rests = false;  // it was made idle so that it can leave
+  bool has_declined = false;  // a short while ago it could not leave
 };
 
 // An engine that came to the GPU stays for this many times the duration of its

@@ -7,6 +7,15 @@ namespace fineserve::evict {
 
 using sched::Micros;
 
+namespace {
+
+// For these reasons busy engines rest once no other is idle.
+bool OthersWait(RoomFor reason) {
+  return reason == RoomFor::kRequests || reason == RoomFor::kStart;
+}
+
+}  // namespace
+
 IdleEngines::IdleEngines(EvictionPolicy policy, std::vector<Rules> rules)
     : policy_(policy) {
   for (Rules& rule : rules) {
@@ -44,6 +53,7 @@ std::vector<size_t> IdleEngines::Due(Micros now) {
     const Micros after = is_off ? kOffLeaves : engine.rules.evict_after;
     if (!engine.rules.may_evict || after == 0) continue;
     if (engine.idle_since == kNotIdle) continue;
+    if (engine.residence && engine.residence->has_declined) continue;
     if (now - engine.asked < after) continue;
     engine.asked = now;
     due.push_back(i);
@@ -51,14 +61,16 @@ std::vector<size_t> IdleEngines::Due(Micros now) {
   return due;
 }
 
-std::vector<size_t> IdleEngines::Residents(absl::string_view asker,
+std::vector<size_t> IdleEngines::Residents(RoomFor reason,
+                                           absl::string_view asker,
                                            const Lack& lack) const {
   std::vector<size_t> residents;
   for (size_t i = 0; i < engines_.size(); ++i) {
     const Engine& engine = engines_[i];
     const bool is_here = engine.residence && engine.residence->bytes != 0;
     if (!engine.rules.may_evict || !is_here || engine.rules.name == asker ||
-        lack.Frees(*engine.residence) == 0) {
+        lack.Frees(*engine.residence) == 0 ||
+        (engine.residence->has_declined && !OthersWait(reason))) {
       continue;
     }
     residents.push_back(i);
@@ -77,6 +89,7 @@ IdleEngine IdleEngines::Describe(size_t index, uint64_t bytes,
   e.slo_ttft = engine.rules.slo_ttft;
   e.chance = engine.times.ChanceSoon(e.idle, all_);
   e.rests = Rests(index, now);
+  e.has_declined = engine.residence && engine.residence->has_declined;
   return e;
 }
 
@@ -97,7 +110,7 @@ absl::optional<size_t> IdleEngines::WhoLeaves(RoomFor reason,
   std::vector<size_t> places;
   std::vector<IdleEngine> idle;
   uint64_t of_busy = 0;
-  for (const size_t i : Residents(asker, lack)) {
+  for (const size_t i : Residents(reason, asker, lack)) {
     if (engines_[i].idle_since == kNotIdle) {
       of_busy += lack.Frees(*engines_[i].residence);
       continue;
@@ -106,10 +119,7 @@ absl::optional<size_t> IdleEngines::WhoLeaves(RoomFor reason,
     idle.push_back(Describe(i, engines_[i].residence->bytes, now));
   }
   const IdleEngine for_whom = DescribeAsker(asker, now);
-  // For these reasons busy engines rest once no other is idle.
-  const bool may_rest =
-      reason == RoomFor::kRequests || reason == RoomFor::kStart;
-  uint64_t all = may_rest ? of_busy : 0;
+  uint64_t all = OthersWait(reason) ? of_busy : 0;
   for (size_t n = 0; n < idle.size(); ++n) {
     if (!MayLeave(policy_, reason, idle[n], for_whom)) continue;
     all += lack.Frees(*engines_[places[n]].residence);
@@ -173,7 +183,7 @@ bool IdleEngines::LetOneRest(absl::string_view asker, Lack lack, Micros now) {
   bool any = false;
   uint64_t all = 0;
   size_t longest = kNone;
-  for (const size_t i : Residents(asker, lack)) {
+  for (const size_t i : Residents(RoomFor::kRequests, asker, lack)) {
     const Engine& engine = engines_[i];
     all += lack.Frees(*engine.residence);
     // Replicas of one model would call each other back.
@@ -186,7 +196,10 @@ bool IdleEngines::LetOneRest(absl::string_view asker, Lack lack, Micros now) {
       break;
     }
     if (HasJustCome(engine, now)) continue;
-    if (longest == kNone || engine.here_since < engines_[longest].here_since) {
+    const auto turn = [](const Engine& e) {
+      return std::make_pair(e.residence->has_declined, e.here_since);
+    };
+    if (longest == kNone || turn(engine) < turn(engines_[longest])) {
       longest = i;
     }
   }

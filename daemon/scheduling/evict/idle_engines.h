@@ -23,6 +23,7 @@ struct Residence {
   bool spans_gpus = false;       // it leaves, and comes back to, others as well
   bool is_ordered = false;       // an operator waits until it is here
   bool is_off = false;           // the plan has no use for it here
+  bool has_declined = false;     // a short while ago it could not leave
 };
 
 // The memory that an engine lacks, as far as it is known.
@@ -80,7 +81,8 @@ class IdleEngines {
   static constexpr sched::Micros kOffLeaves = 1'000'000;
 
   // The engine other than `asker` that is to leave next; nullopt if there is
-  // none, or if all of them together are not enough for `lack`.
+  // none, or if all of them together are not enough for `lack`. One that has
+  // declined is asked last, and only for requests or a start.
   absl::optional<size_t> WhoLeaves(RoomFor reason, absl::string_view asker,
                                    Lack lack, sched::Micros now) const;
   // The engine leaves for others, so it may come back ahead of its next
@@ -144,7 +146,7 @@ class IdleEngines {
   bool HasJustCome(const Engine& engine, sched::Micros now) const;
   // Indices of the engines that are on the GPU, may leave for `asker`, and have
   // some of what it lacks.
-  std::vector<size_t> Residents(absl::string_view asker,
+  std::vector<size_t> Residents(RoomFor reason, absl::string_view asker,
                                 const Lack& lack) const;
   IdleEngine Describe(size_t engine, uint64_t bytes, sched::Micros now) const;
   IdleEngine DescribeAsker(absl::string_view asker, sched::Micros now) const;

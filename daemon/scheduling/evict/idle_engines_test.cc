@@ -102,6 +102,38 @@ TEST(IdleEnginesTest, NoneLeavesForMoreThanAllCouldGive) {
   EXPECT_FALSE(engines.LetOneRest("asker", both + 1, 2));
 }
 
+TEST(IdleEnginesTest, OneThatHasDeclinedIsAskedLastAndOnlyIfOthersWait) {
+  IdleEngines engines(EvictionPolicy::kLru,
+                      {Rules("declined", kMinute), Rules("other"), Rules("c")});
+  Residence declined = kHere;
+  declined.has_declined = true;
+  engines.Saw(0, Activity::kIdle, 1, declined);
+  engines.Saw(1, Activity::kIdle, 2, kHere);
+  const auto leaves = [&](RoomFor reason, uint64_t bytes) {
+    return engines.WhoLeaves(reason, "c", bytes, 3);
+  };
+  EXPECT_EQ(leaves(RoomFor::kRequests, 2 * kHere.bytes), 1u);
+  engines.Saw(1, Activity::kIdle, 3, Residence{0, 1});  // it has left
+  EXPECT_EQ(leaves(RoomFor::kRequests, kHere.bytes), 0u);
+  EXPECT_EQ(leaves(RoomFor::kStart, kHere.bytes), 0u);
+  EXPECT_EQ(leaves(RoomFor::kKv, kHere.bytes), absl::nullopt);
+  EXPECT_EQ(leaves(RoomFor::kNext, kHere.bytes), absl::nullopt);
+  EXPECT_THAT(engines.Due(2 * kMinute), IsEmpty());
+}
+
+TEST(IdleEnginesTest, OneThatHasDeclinedRestsLast) {
+  IdleEngines engines(EvictionPolicy::kSlack, {Rules("declined"), Rules("b")});
+  Residence declined = kHere;
+  declined.has_declined = true;
+  engines.Saw(0, Activity::kBusy, 1, declined);
+  engines.Saw(1, Activity::kBusy, 2, kHere);
+  EXPECT_TRUE(engines.LetOneRest("asker", kHere.bytes, kMinute));
+  EXPECT_TRUE(engines.Rests(1, kMinute));
+  engines.Saw(1, Activity::kIdle, kMinute, Residence{0, 1});
+  EXPECT_TRUE(engines.LetOneRest("asker", kHere.bytes, 2 * kMinute));
+  EXPECT_TRUE(engines.Rests(0, 2 * kMinute));
+}
+
 TEST(IdleEnginesTest, OnlyEnginesWithAFloorLeaveForOne) {
   IdleEngines engines(EvictionPolicy::kLru,
                       {Rules("without"), Rules("with"), Rules("busy")});
