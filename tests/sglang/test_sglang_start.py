@@ -11,6 +11,7 @@ from unittest import mock
 from fineserve_sglang import support, view
 from fineserve_sglang.view import Format
 from fineserve_vllm import kv_abi
+from sglang.srt.model_executor.pool_configurator import MemoryPoolConfigurator
 from sglang.srt.server_args import ServerArgs
 from sglang_machine import EngineEnded, SglangMachine, WideModel
 
@@ -82,6 +83,10 @@ class Models(unittest.TestCase):
             types.SimpleNamespace(
                 use_mla_backend=mla,
                 is_hybrid_swa=changed.pop("is_hybrid_swa", False),
+                layer_info=types.SimpleNamespace(
+                    full_attention_layer_ids=changed.pop("others", [1])
+                ),
+                server_args=arguments(**changed.pop("flags", {})),
                 mambaish_config=changed.pop("mambaish_config", None),
                 model_config=types.SimpleNamespace(**model | changed),
             )
@@ -92,11 +97,29 @@ class Models(unittest.TestCase):
         # Its values are the first part of its keys.
         self.refuse(mla=True, head_dim=576, v_head_dim=512)
 
-    def test_windows_in_a_pool_of_their_own_name_the_flag(self) -> None:
-        with self.assertRaisesRegex(
-            RuntimeError, "set --disable-hybrid-swa-memory"
+    def test_windows_in_a_pool_of_their_own_are_not_refused(self) -> None:
+        self.refuse(is_hybrid_swa=True)
+
+    def test_what_does_not_go_with_such_windows_names_the_flag(self) -> None:
+        for what, changed in (
+            (
+                "--speculative-algorithm",
+                {"flags": {"speculative_algorithm": "EAGLE"}},
+            ),
+            (
+                "--enable-hierarchical-cache",
+                {"flags": {"enable_hierarchical_cache": True}},
+            ),
+            ("--tensor-parallel-size", {"flags": {"tp_size": 2}}),
+            ("latents", {"mla": True}),
+            ("a model without other layers", {"others": []}),
         ):
-            self.refuse(is_hybrid_swa=True)
+            with self.subTest(what):
+                with self.assertRaisesRegex(
+                    RuntimeError,
+                    f"with {what}.*set --disable-hybrid-swa-memory",
+                ):
+                    self.refuse(is_hybrid_swa=True, **changed)
 
     def test_other_tensors_are_refused(self) -> None:
         indexed = types.SimpleNamespace(
@@ -141,9 +164,68 @@ class Sizes(unittest.TestCase):
             Format(4, 4096, 1, 512).pages(self.POOL)
 
 
+class WindowSizes(unittest.TestCase):
+    """Of the pool of windows of 40 tokens, each of 1024 bytes, with pages of
+    16; SGLang frees what is behind them 128 tokens at a time."""
+
+    FOR_A_REQUEST = 40 + 128 + 2 * 16
+
+    def tokens(self, asked: int, free: int = 1 << 40, **schedule: Any) -> int:
+        its_view = view.View(mock.Mock())
+        its_view._format = Format(2, 4096, 16, 512)
+        sizes = types.SimpleNamespace(
+            _sliding_window_size=40,
+            _page_size=16,
+            _swa_cell_bytes=lambda: 1024,
+            validate_swa_pool_size=(
+                MemoryPoolConfigurator.validate_swa_pool_size
+            ),
+        )
+        usual = {
+            "_swa_full_tokens_ratio_explicitly_set": False,
+            "max_running_requests": 32,
+            "chunked_prefill_size": 256,
+        }
+        with (
+            mock.patch(
+                "sglang.srt.runtime_context.get_schedule",
+                return_value=types.SimpleNamespace(**usual | schedule),
+            ),
+            mock.patch("torch.cuda.mem_get_info", return_value=(free, free)),
+        ):
+            return its_view.window_tokens(sizes, asked)
+
+    def test_it_grows_with_requests_and_not_with_the_view(self) -> None:
+        size = 32 * self.FOR_A_REQUEST + 2 * 256 + 16
+        self.assertEqual(self.tokens(1 << 20), size)
+        self.assertEqual(self.tokens(1 << 30), size)
+        self.assertEqual(
+            self.tokens(1 << 30, max_running_requests=None),
+            256 * self.FOR_A_REQUEST + 2 * 256 + 16,
+        )
+        # A prompt that is not cut has windows of all its tokens at first.
+        self.assertEqual(
+            self.tokens(1 << 30, chunked_prefill_size=-1),
+            32 * self.FOR_A_REQUEST + 512 + 16,
+        )
+
+    def test_a_smaller_share_and_the_user_s_own_hold(self) -> None:
+        self.assertEqual(self.tokens(1000), 992)
+        self.assertEqual(
+            self.tokens(1 << 20, _swa_full_tokens_ratio_explicitly_set=True),
+            1 << 20,
+        )
+
+    def test_half_of_what_is_free_stays(self) -> None:
+        self.assertEqual(self.tokens(1 << 20, free=2 << 20), 1024)
+        with self.assertRaisesRegex(ValueError, "--swa-full-tokens-ratio"):
+            self.tokens(1 << 20, free=64 << 10)
+
+
 class Drafters(unittest.TestCase):
     MODEL = types.SimpleNamespace(
         layer_info=types.SimpleNamespace(num_effective_layers=4),
+        is_hybrid_swa=False,
         page_size=16,
         model_config=types.SimpleNamespace(context_len=512),
         kv=(2, 4096),

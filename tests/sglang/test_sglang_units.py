@@ -14,6 +14,8 @@ import torch
 from fineserve_sglang.allocators import (
     LeasedPagedAllocator,
     LeasedTokenAllocator,
+    LeasedWindowsAllocator,
+    leased_part,
 )
 from fineserve_sglang.demand import Demand
 from fineserve_sglang.radix_cache import LeasedRadixCache
@@ -27,6 +29,7 @@ from sglang.srt.mem_cache.base_prefix_cache import (
 )
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
+from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 SLABS = 4
@@ -347,6 +350,160 @@ class RadixCache(_Caches):
             cache.evict_leaving(allocator.leased, False)
             self.assertEqual(sorted(allocator.give_back(0)), [1, 2])
             self.assertEqual(self.known(cache, 0), 0)
+
+
+class Windows(_Allocators):
+    """Layers of sliding windows have a pool of WINDOWS pages of their own."""
+
+    WINDOWS = PAGES + 4
+
+    def setUp(self) -> None:
+        for name in "TokenToKVPoolAllocator", "PagedTokenToKVPoolAllocator":
+            patch = mock.patch(
+                f"sglang.srt.mem_cache.allocator.swa.{name}",
+                LeasedTokenAllocator
+                if name.startswith("T")
+                else LeasedPagedAllocator,
+            )
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.each = [self.windows(1), self.windows(4)]
+
+    def windows(self, page: int) -> Any:
+        """SGLang makes the leased part first."""
+        answers = iter([InMemoryGrants.uniform(SLABS, PAGES), None])
+        for kind in LeasedTokenAllocator, LeasedPagedAllocator:
+            kind.grants_factory = staticmethod(lambda _: next(answers))
+        pool = mock.Mock(spec=SWAKVPool)
+        pool.swa_req_ring_size = None
+        allocator = LeasedWindowsAllocator(
+            ((SLABS + 1) * PAGES - 1) * page,
+            self.WINDOWS * page,
+            page,
+            torch.float32,
+            "cpu",
+            pool,
+            need_sort=False,
+        )
+        mapped = allocator.full_to_swa_index_mapping
+        pool.full_to_swa_index_mapping = mapped
+        pool.translate_loc_from_full_to_swa = lambda slots: mapped[slots]
+        for part in allocator.full_attn_allocator, allocator.swa_attn_allocator:
+            part.use_triton_kernels = False  # there is no device
+        return allocator
+
+    def lease(self, allocator: Any, *slabs: int) -> None:
+        super().lease(allocator.full_attn_allocator, *slabs)
+
+    def take(self, allocator: Any, tokens: int) -> torch.Tensor:
+        """Of one request, of whole pages."""
+        if allocator.page_size == 1:
+            slots = allocator.alloc(tokens)
+        else:
+            begin, end = torch.tensor([0]), torch.tensor([tokens])
+            slots = allocator.alloc_extend(
+                begin, begin, end, end, torch.tensor([-1]), tokens
+            )
+        self.assertIsNotNone(slots)
+        return slots
+
+    def test_a_slab_goes_without_slots_that_are_mapped(self) -> None:
+        for allocator in self.each:
+            page, windows = allocator.page_size, allocator.size_swa
+            self.lease(allocator, 1, 2)
+            slots = self.take(allocator, windows)
+            mapped = allocator.full_to_swa_index_mapping
+            self.assertEqual(
+                sorted(mapped[slots].tolist()), [*range(page, windows + page)]
+            )
+            self.assertEqual(allocator.swa_available_size(), 0)
+            # What is behind the window goes first.
+            half = windows // 2
+            allocator.free_swa_segment(slots[:half], start_pos=0)
+            self.assertEqual(allocator.swa_available_size(), half)
+            part = leased_part(allocator)
+            part.leased.grants.ask_back(1)
+            part.leased.grants.ask_back(2)
+            part.apply(part.leased.grants.poll())
+            part.give_back(0)
+            allocator.free_full_segment(slots[:half], start_pos=0)
+            allocator.free_segment(slots[half:], start_pos=half)
+            self.assertEqual(sorted(part.give_back(0)), [1, 2])
+            self.assertEqual(allocator.swa_available_size(), windows)
+            self.assertEqual(mapped[:-1].count_nonzero(), 0)
+
+    def test_its_books_count_what_is_leased(self) -> None:
+        for allocator in self.each:
+            self.lease(allocator, 1)
+            self.take(allocator, 2 * allocator.page_size)
+            page, windows = allocator.page_size, allocator.size_swa
+            self.assertEqual(
+                allocator.swa_capacity_and_available(
+                    full_capacity=0, swa_capacity=windows
+                ),
+                (
+                    (PAGES * page, (PAGES - 2) * page),
+                    (windows, windows - 2 * page),
+                ),
+            )
+
+    def test_a_begun_chunk_takes_what_others_may_not(self) -> None:
+        cache = SimpleNamespace(
+            full_evictable_size=lambda: 0,
+            swa_evictable_size=lambda: 0,
+            sliding_window_size=8,
+        )
+        for allocator in self.each:
+            page, windows = allocator.page_size, allocator.size_swa
+            self.lease(allocator, 1, 2)
+            part = leased_part(allocator)
+            self.ask_back(part, 1, at_least=2 * PAGES * page)
+            budget = allocator.create_prefill_budget(cache)
+            self.assertEqual(budget.remaining_total, PAGES * page)
+            budget.total_offset = PAGES * page
+            self.assertEqual(budget.available_chunk_tokens(8), 8)
+            # But no more than the windows have.
+            self.assertEqual(
+                budget.available_chunk_tokens(1000), windows - page
+            )
+            self.take(allocator, windows)
+            self.assertIsNone(budget.available_chunk_tokens(8))
+
+    def test_what_is_behind_a_cached_window_goes_with_its_slab(self) -> None:
+        """Slab 1 has the beginning of a text, which attends to nothing any
+        longer, slab 2 the rest."""
+        patch = mock.patch("torch.cuda.Event")
+        patch.start()
+        self.addCleanup(patch.stop)
+        for allocator in self.each:
+            page = allocator.page_size
+            cache = LeasedRadixCache(
+                CacheInitParams(
+                    disable=False,
+                    req_to_token_pool=None,
+                    token_to_kv_pool_allocator=allocator,
+                    page_size=page,
+                    sliding_window_size=page,
+                    tree_components=(ComponentType.FULL, ComponentType.SWA),
+                )
+            )
+            self.lease(allocator, 1)
+            first = self.take(allocator, PAGES * page)
+            behind = (PAGES - 2) * page
+            allocator.free_swa_segment(first[:behind], start_pos=0)
+            params = InsertParams(
+                key=RadixKey(array("q", range(PAGES * page))), value=first
+            )
+            params.set_evicted_seqlen(ComponentType.SWA, behind)
+            cache.insert(params)
+            self.assertEqual(cache.swa_evictable_size(), 2 * page)
+            part = leased_part(allocator)
+            part.leased.grants.ask_back(1)
+            part.apply(part.leased.grants.poll())
+            cache.evict_leaving(part.leased, True)
+            self.assertEqual(part.give_back(0), [1])
+            self.assertEqual(cache.full_evictable_size(), 0)
+            self.assertEqual(allocator.swa_available_size(), allocator.size_swa)
 
 
 class Leaving(_Caches):

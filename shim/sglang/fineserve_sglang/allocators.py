@@ -2,7 +2,8 @@
 
 Allocating and freeing stay SGLang's code. Its free list holds pages of leased
 slabs only, so that available_size() and what SGLang derives from it follow the
-leases.
+leases. A pool of its own for sliding windows is not leased: it is memory of the
+engine, of a fixed size (view.py).
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import torch
 from fineserve_vllm.grants import Changes
 from sglang.srt.mem_cache.allocator.base import BaseTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
+from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
-from sglang.srt.mem_cache.prefill_budget import PrefillBudget
+from sglang.srt.mem_cache.prefill_budget import (
+    PrefillBudget,
+    SWAPrefillBudget,
+)
 
 from fineserve_sglang.leased_pages import GrantsFactory, LeasedPages
 
@@ -23,7 +28,7 @@ class _Budget(PrefillBudget):
     """SGLang's budget for letting requests in. By itself it relies on room
     that was free when a request came in; here that may have gone since."""
 
-    allocator: _Leased
+    allocator: _Leased | LeasedWindowsAllocator
 
     def _available_and_evictable(self) -> int:
         withheld = self.allocator.leased.withheld * self.page_size
@@ -37,33 +42,50 @@ class _Budget(PrefillBudget):
         return min(chunk_limit, room) if room > 0 else None
 
 
+class _WindowsBudget(_Budget, SWAPrefillBudget):
+    """The same for layers of both kinds, which have a pool each."""
+
+    def available_chunk_tokens(self, chunk_limit: int) -> int | None:
+        windows = int(self.remaining_swa) - self.page_size
+        if windows <= 0:
+            return None
+        # Not SGLang's, which does not let it have what is withheld for it.
+        return PrefillBudget.available_chunk_tokens(
+            self, min(chunk_limit, windows)
+        )
+
+
 class _Leased(BaseTokenToKVPoolAllocator):
     """The part that both allocators share. Confined to the scheduler's
     thread; leases change at the beginning of a step only, because SGLang
     compares available_size() with what it then allocates."""
 
     grants_factory: GrantsFactory | None = None  # set by plugin.register()
-    leased: LeasedPages
+    # LeasedPages; None: SGLang's own allocator, of a pool that is no view.
+    leased: Any = None
 
-    def __init__(self, size: int, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         if type(self).grants_factory is None:
             raise RuntimeError("FineServe: this allocator has no leases")
-        if kwargs["need_sort"]:
+        # True if pages were freed since the last look at the free list, which
+        # waits for the device.
+        self._freed = True
+        super().__init__(*args, **kwargs)
+        if self.need_sort:
             raise RuntimeError(
                 "FineServe: a sorted free list is not supported yet: set "
                 "--disaggregation-mode null"
             )
-        # And the padding page.
-        pages = size // kwargs.get("page_size", 1) + 1
-        self.leased = LeasedPages(
-            type(self).grants_factory(pages), pages, kwargs["device"]
-        )
-        # True if pages were freed since the last look at the free list, which
-        # waits for the device.
-        self._freed = True
-        super().__init__(size, *args, **kwargs)
+        pages = self.size // self.page_size + 1  # and the padding page
+        grants = type(self).grants_factory(pages)
+        if grants is not None:
+            self.leased = LeasedPages(grants, pages, self.device)
+            self.clear()
 
     def clear(self) -> None:
+        if self.leased is None:
+            super().clear()
+            return
         if self.leased.away:
             return  # and the device would have to come back for it
         self._freed = True
@@ -134,3 +156,44 @@ class LeasedTokenAllocator(_Leased, TokenToKVPoolAllocator):
 
 class LeasedPagedAllocator(_Leased, PagedTokenToKVPoolAllocator):
     """For longer pages."""
+
+
+class LeasedWindowsAllocator(SWATokenToKVPoolAllocator):
+    """For layers of both kinds: those that attend to everything have leased
+    pages, those that attend to a window a pool of their own. SGLang maps the
+    slots of the first to those of the second and forgets it when either is
+    freed, so a slab leaves without a slot that is mapped."""
+
+    full_attn_allocator: LeasedTokenAllocator | LeasedPagedAllocator
+
+    @property
+    def leased(self) -> LeasedPages:
+        pages: LeasedPages = self.full_attn_allocator.leased
+        return pages
+
+    def clear(self) -> None:
+        if not self.leased.away:
+            super().clear()
+
+    def create_prefill_budget(
+        self, tree_cache: Any, *, num_mixed_decode_tokens: int = 0
+    ) -> PrefillBudget:
+        return _WindowsBudget(
+            self, tree_cache, num_mixed_decode_tokens=num_mixed_decode_tokens
+        )
+
+    def swa_capacity_and_available(
+        self, *, full_capacity: int, swa_capacity: int
+    ) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Returns what SGLang's books count, by pool."""
+        pools: tuple[tuple[int, int], tuple[int, int]]
+        pools = super().swa_capacity_and_available(
+            full_capacity=self.full_attn_allocator.capacity,
+            swa_capacity=swa_capacity,
+        )
+        return pools
+
+
+def leased_part(allocator: Any) -> Any:
+    """Returns the allocator of a scheduler whose pages are leased."""
+    return getattr(allocator, "full_attn_allocator", allocator)

@@ -19,8 +19,9 @@ import torch
 from fineserve_vllm.fence import StepFence
 from fineserve_vllm.grants import Changes, Grants
 
-# From the number of pages in the view to the engine's leases.
-GrantsFactory = Callable[[int], Grants]
+# From the number of pages in the view to the engine's leases; None for those of
+# a pool that is no view.
+GrantsFactory = Callable[[int], "Grants | None"]
 
 
 @dataclasses.dataclass

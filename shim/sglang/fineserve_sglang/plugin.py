@@ -85,6 +85,10 @@ def _hooks(shim: kv_abi.Shim) -> list[tuple[str, Any]]:
             f"{_MEMORY}.allocator.paged.PagedTokenToKVPoolAllocator",
             allocators.LeasedPagedAllocator,
         ),
+        (
+            f"{_MEMORY}.allocator.swa.SWATokenToKVPoolAllocator",
+            allocators.LeasedWindowsAllocator,
+        ),
         (f"{_MEMORY}.registry.default_radix_cache_factory", _radix_cache),
         *_allocation(its_view),
         *_event_loop(its_view, parameters),
@@ -118,11 +122,17 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
         return original(self, *args, **kwargs)
 
     def profile(original: Callable[..., int], *args: Any) -> int:
-        # SGLang does not measure what is free; it takes the next answer.
-        return 2 * its_view.bytes
+        # SGLang does not measure what is free; it takes the next answer, and
+        # insists that this is more.
+        return 1 << 60
 
     def constrain(original: Callable[..., int], self: Any, tokens: int) -> int:
         return its_view.tokens
+
+    def make_config(
+        original: Callable[..., Any], self: Any, tokens: int, windows: int
+    ) -> Any:
+        return original(self, tokens, its_view.window_tokens(self, windows))
 
     def check_balance(original: Callable[..., None], **kwargs: Any) -> None:
         # Neighbours may take more of one GPU than of another.
@@ -142,6 +152,11 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
         (f"{configurator}.configure", configure),
         (f"{configurator}._profile_available_bytes", profile),
         (f"{configurator}._apply_token_constraints", constrain),
+        (
+            "sglang.srt.model_executor.pool_configurator."
+            "HybridSWAPoolConfigurator._make_pool_config",
+            make_config,
+        ),
         (
             "sglang.srt.distributed.bootstrap._check_tp_memory_balance",
             check_balance,

@@ -8,6 +8,7 @@ from typing import Any
 from fineserve_vllm.grants import has_left, wait_until_back
 from fineserve_vllm.kv_abi import Presence
 
+from fineserve_sglang.allocators import leased_part
 from fineserve_sglang.demand import Demand
 from fineserve_sglang.ranks import Ranks, Turn
 from fineserve_sglang.usage import Usage
@@ -33,7 +34,7 @@ class SchedulerLeases:
     ) -> None:
         self.counters = Counters()
         self._scheduler = scheduler
-        self._allocator = scheduler.token_to_kv_pool_allocator
+        self._allocator = leased_part(scheduler.token_to_kv_pool_allocator)
         self._leased = self._allocator.leased
         self._demand = Demand(scheduler, tokens_ahead)
         self._usage = Usage(scheduler)
@@ -100,7 +101,7 @@ class SchedulerLeases:
         # All that needs the device comes first: it waits once the engine has
         # left.
         self._scheduler.tree_cache.reset()
-        self._allocator.clear()
+        self._scheduler.token_to_kv_pool_allocator.clear()
         for index in self._allocator.give_back(0):
             self.counters.returned += 1
             self._usage.returned(index)

@@ -78,6 +78,27 @@ def refuse(server_args: Any) -> None:
         )
 
 
+def _refuse_windows(configurator: Any) -> None:
+    """Refuses what does not go together with a pool of its own for sliding
+    windows, each of which SGLang does without such a pool, too."""
+    server_args = configurator.server_args
+    for found, what in (
+        (server_args.speculative_algorithm, "--speculative-algorithm"),
+        (server_args.enable_hierarchical_cache, "--enable-hierarchical-cache"),
+        (server_args.tp_size > 1, "--tensor-parallel-size"),
+        (configurator.use_mla_backend, "latents (MLA)"),
+        (
+            not configurator.layer_info.full_attention_layer_ids,
+            "a model without other layers",
+        ),
+    ):
+        if found:
+            raise RuntimeError(
+                f"FineServe: a pool of its own for sliding windows is not "
+                f"supported with {what} yet: set --disable-hybrid-swa-memory"
+            )
+
+
 def refuse_model(configurator: Any) -> None:
     """Raises RuntimeError for a model whose KV cache is not one tensor a layer:
     keys and values, or latents. Takes SGLang's KVCacheConfigurator."""
@@ -86,12 +107,9 @@ def refuse_model(configurator: Any) -> None:
         is_minimax_sparse,
     )
 
-    if configurator.is_hybrid_swa:
-        raise RuntimeError(
-            "FineServe: a pool of its own for sliding windows is not supported "
-            "yet: set --disable-hybrid-swa-memory"
-        )
     model = configurator.model_config
+    if configurator.is_hybrid_swa:
+        _refuse_windows(configurator)
     for found, what in (
         (
             is_deepseek_dsa(model.hf_config)

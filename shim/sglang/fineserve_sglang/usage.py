@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from fineserve_sglang.allocators import leased_part
+
 # The counts are hints. The daemon reads them when it asks for slabs back, and
 # fsctl whenever it runs.
 _PERIOD_S = 0.05
@@ -26,7 +28,7 @@ class Usage:
         self, scheduler: Any, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._scheduler = scheduler
-        self._allocator = scheduler.token_to_kv_pool_allocator
+        self._allocator = leased_part(scheduler.token_to_kv_pool_allocator)
         self._leased = self._allocator.leased
         self._clock = clock
         self._due = 0.0

@@ -31,6 +31,10 @@ _log = logging.getLogger(__name__)
 # driver's.
 GRANULARITY = 2 << 20  # bytes
 
+# Requests for which a pool of sliding windows has room unless the user says how
+# many may run. Heuristic.
+_REQUESTS_WITH_WINDOWS = 256
+
 
 @dataclasses.dataclass(frozen=True)
 class Format:
@@ -99,6 +103,31 @@ def _tokens_ahead() -> int:
     return int(get_alloc_reserve_per_decode())
 
 
+def _tokens_of_windows(sizes: Any, longest: int) -> int:
+    """Returns the most that running requests have in layers of sliding windows.
+    While fewer run, the rest keeps prefixes. `longest`: tokens of a prompt."""
+    from sglang.srt.environ import envs
+    from sglang.srt.runtime_context import get_schedule
+
+    schedule = get_schedule()
+    requests = schedule.max_running_requests or _REQUESTS_WITH_WINDOWS
+    # Two steps are in flight.
+    step = schedule.chunked_prefill_size or 0
+    prompts = 2 * step if step > 0 else longest
+    # SGLang frees what is behind a window so many tokens at a time.
+    late = max(1, envs.SGLANG_SWA_EVICTION_INTERVAL.get())
+    window = sizes._sliding_window_size + late + 2 * sizes._page_size
+    return int(requests * window + prompts + sizes._page_size)
+
+
+def _layers(runner: Any) -> int:
+    """Returns the number of layers that are on the view."""
+    layers = runner.layer_info
+    if runner.is_hybrid_swa:
+        return len(layers.full_attention_layer_ids)
+    return int(layers.num_effective_layers)
+
+
 def _planes_and_bytes(runner: Any) -> tuple[int, int]:
     """The planes of a layer, and a token's bytes in each. Takes SGLang's
     KVCacheConfigurator or ModelRunner."""
@@ -133,10 +162,7 @@ def _format(
                 f"FINESERVE_VIEW"
             )
     return Format(
-        layers=sum(
-            runner.layer_info.num_effective_layers
-            for runner in [configurator, *drafters]
-        ),
+        layers=sum(map(_layers, [configurator, *drafters])),
         token_bytes=token_bytes,
         page=configurator.page_size,
         longest=configurator.model_config.context_len + ahead,
@@ -158,6 +184,7 @@ class View:
         self._format: Format | None = None
         self._pages = 0
         self._cap_pages: int | None = None  # None: no limit
+        self._window_tokens: int | None = None  # None: no pool of windows
         self._grants: ShimGrants | None = None
         self._taken = False
         self._hooks: list[str] = []
@@ -238,17 +265,35 @@ class View:
         assert self._format is not None
         return (self._pages - 1) * self._format.page
 
-    @property
-    def bytes(self) -> int:
-        """At least what that takes."""
+    def window_tokens(self, sizes: Any, tokens: int) -> int:
+        """Returns the size of the pool that SGLang gives to layers of sliding
+        windows: memory of the engine, not on the view. `tokens`: its share of
+        the view's size, which the user may have set. Takes SGLang's
+        HybridSWAPoolConfigurator."""
+        import torch
+        from sglang.srt.runtime_context import get_schedule
+
         assert self._format is not None
-        found = self._format
-        return self._pages * found.page_bytes * found.planes
+        if not get_schedule()._swa_full_tokens_ratio_explicitly_set:
+            free, _ = torch.cuda.mem_get_info()
+            tokens = min(
+                tokens,
+                _tokens_of_windows(sizes, self._format.longest),
+                free // 2 // sizes._swa_cell_bytes(),
+            )
+        tokens = tokens // sizes._page_size * sizes._page_size
+        sizes.validate_swa_pool_size(
+            tokens, sizes._sliding_window_size, sizes._page_size
+        )
+        self._window_tokens = tokens
+        return tokens
 
     def allocation(self, pool: Any) -> contextlib.AbstractContextManager[None]:
         """Registers the view; the tensors of SGLang's MHATokenToKVPool or
         MLATokenToKVPool must be made in this context, the model's first."""
         found = self._format
+        if self._is_of_windows(pool):
+            return contextlib.nullcontext()
         if found is None or (pool.size, pool.page_size) != (
             self.tokens,
             found.page,
@@ -260,6 +305,10 @@ class View:
         if self._grants is None:
             self._register(found)
         return kv_scope.scope(contextlib.nullcontext(), self._shim)
+
+    def _is_of_windows(self, pool: Any) -> bool:
+        """Returns True for the pool that SGLang makes behind the model's."""
+        return self._grants is not None and pool.size == self._window_tokens
 
     def _register(self, found: Format) -> None:
         geometry = self._shim.register(
@@ -289,8 +338,14 @@ class View:
             geometry.cap_slabs,
         )
 
-    def grants_for(self, pages: int) -> ShimGrants:
-        """The grants of the one allocator of this process."""
+    def grants_for(self, pages: int) -> ShimGrants | None:
+        """The grants of the one allocator of this process whose pages are on
+        the view; None for the next one, of windows."""
+        assert self._format is not None
+        if self._taken and (pages - 1) * self._format.page == (
+            self._window_tokens
+        ):
+            return None
         if self._grants is None or self._taken or pages != self._pages:
             raise RuntimeError(
                 "FineServe: an SGLang with such a KV cache is not supported "

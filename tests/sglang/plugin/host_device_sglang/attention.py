@@ -21,12 +21,14 @@ class _Part:
     """Requests with the same number of queries, at `queries` in the batch.
 
     slots: [requests, tokens], of all tokens that a request has by now.
+    windows: the same in a pool of their own for layers of sliding windows.
     distances: [requests or 1, 1, queries, tokens], of a query behind them.
     """
 
     queries: slice
     slots: torch.Tensor
     distances: torch.Tensor
+    windows: torch.Tensor | None = None
 
     def visible(self, window: int) -> torch.Tensor:
         """Returns which tokens a query sees: itself and `window` before it;
@@ -36,8 +38,7 @@ class _Part:
 
 
 class HostAttnBackend(TorchNativeAttnBackend):
-    """For decoders whose KV is in one pool, latents among them: no cross
-    attention."""
+    """For decoders, latents among them: no cross attention."""
 
     def __init__(self, runner: Any) -> None:
         super().__init__(runner)
@@ -50,7 +51,6 @@ class HostAttnBackend(TorchNativeAttnBackend):
         mode, lengths = forward_batch.forward_mode, forward_batch.seq_lens
         if mode.is_decode():
             self._parts = [self._following(forward_batch, lengths - 1, 1)]
-            self._has_read()
         elif mode.is_target_verify():
             count = forward_batch.spec_info.draft_token_num
             self._parts = [self._following(forward_batch, lengths, count)]
@@ -60,6 +60,15 @@ class HostAttnBackend(TorchNativeAttnBackend):
             self._parts = [self._following(forward_batch, first, count)]
         elif mode.is_extend():
             self._parts = self._extending(forward_batch)
+        if self.use_sliding_window_kv_pool:
+            # Now: the scheduler frees what leaves a window.
+            translate = self.token_to_kv_pool.translate_loc_from_full_to_swa
+            self._parts = [
+                dataclasses.replace(part, windows=translate(part.slots))
+                for part in self._parts
+            ]
+        if mode.is_decode():
+            self._has_read()
 
     def init_draft(self, forward_batch: Any, step: int) -> None:
         """For a step of a drafter that drafts a chain."""
@@ -124,7 +133,9 @@ class HostAttnBackend(TorchNativeAttnBackend):
         save_kv_cache: bool = True,
     ) -> torch.Tensor:
         if save_kv_cache and k is not None:
-            where = KVWriteLoc(forward_batch.out_cache_loc, None)
+            where = KVWriteLoc(
+                forward_batch.out_cache_loc, self.swa_out_cache_loc
+            )
             self.token_to_kv_pool.set_kv_buffer(layer, where, k, v)
         queries = q.view(-1, layer.tp_q_head_num, layer.head_dim)
         output = queries.new_empty(*queries.shape[:2], layer.v_head_dim)
@@ -143,9 +154,12 @@ class HostAttnBackend(TorchNativeAttnBackend):
         self, queries: torch.Tensor, part: _Part, layer: Any
     ) -> torch.Tensor:
         """Takes and gives [requests, queries, heads, width]."""
+        slots = part.slots
+        if part.windows is not None and self._has_window(layer):
+            slots = part.windows
         keys, values = (
             self._for_each_query_head(
-                buffer[part.slots].to(queries.dtype).transpose(1, 2), layer
+                buffer[slots].to(queries.dtype).transpose(1, 2), layer
             )
             for buffer in self.token_to_kv_pool.get_kv_buffer(layer.layer_id)
         )
@@ -153,6 +167,9 @@ class HostAttnBackend(TorchNativeAttnBackend):
         visible = part.visible(layer.sliding_window_size)
         weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)
         return (weights @ values).transpose(1, 2)
+
+    def _has_window(self, layer: Any) -> bool:
+        return self.token_to_kv_pool.layers_mapping[layer.layer_id][1]
 
     @staticmethod
     def _for_each_query_head(heads: torch.Tensor, layer: Any) -> torch.Tensor:

@@ -108,6 +108,9 @@ def _watch_writes() -> None:
     store_latents = MLATokenToKVPool.set_kv_buffer
 
     def dense(self: Any, layer: int, slots: Any, k: Any, v: Any) -> None:
+        if self.allocation_label == "SWA":  # not on the view
+            store_dense(self, layer, slots, k, v)
+            return
         with _watched(self, slots, self.k_buffer[layer]):
             store_dense(self, layer, slots, k, v)
 

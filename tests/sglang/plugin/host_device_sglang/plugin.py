@@ -11,11 +11,13 @@ import os
 from typing import Any
 
 NAME = "host"  # for --attention-backend
+# The one that SGLang insists on for some models, which is replaced by ours.
+TRITON = "triton"
 
 
 def register() -> None:
     import torch
-    from host_device_sglang import breakage, observation, speculation
+    from host_device_sglang import breakage, norms, observation, speculation
     from host_device_vllm import triton_in_place
     from sglang.srt.layers.attention.attention_registry import (
         register_attention_backend,
@@ -26,10 +28,12 @@ def register() -> None:
     torch.ops.load_library(os.environ["HOST_DEVICE_LIBRARY"])
     triton_in_place.install()
     add_attention_backend_choices([NAME])
-    register_attention_backend(NAME)(_attention_backend)
+    for name in NAME, TRITON:
+        register_attention_backend(name)(_attention_backend)
     # A kernel that is compiled at run time; without it PyTorch's operators
     # store keys and values.
     memory_pool.can_use_store_cache = lambda *_: False
+    norms.install()
     speculation.install(NAME)
     breakage.install()
     observation.install()
