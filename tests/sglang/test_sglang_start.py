@@ -121,6 +121,36 @@ class Models(unittest.TestCase):
                 ):
                     self.refuse(is_hybrid_swa=True, **changed)
 
+    def states(self, *attention: int) -> types.SimpleNamespace:
+        return types.SimpleNamespace(full_attention_layer_ids=attention)
+
+    def test_states_beside_attention_are_not_refused(self) -> None:
+        self.refuse(mambaish_config=self.states(1, 3))
+
+    def test_what_does_not_go_with_states_names_the_cure(self) -> None:
+        for what, cure, changed in (
+            (
+                "--speculative-algorithm",
+                "remove it",
+                {"flags": {"speculative_algorithm": "EAGLE"}},
+            ),
+            (
+                "--enable-hierarchical-cache",
+                "remove it",
+                {"flags": {"enable_hierarchical_cache": True}},
+            ),
+            ("--tensor-parallel-size", "set 1", {"flags": {"tp_size": 2}}),
+            ("latents", "FINESERVE_VIEW", {"mla": True}),
+            ("a pool of its own", "FINESERVE_VIEW", {"is_hybrid_swa": True}),
+        ):
+            with self.subTest(what):
+                with self.assertRaisesRegex(
+                    RuntimeError, f"state-space layers with {what}.*{cure}"
+                ):
+                    self.refuse(mambaish_config=self.states(1), **changed)
+        with self.assertRaisesRegex(RuntimeError, "with no attention"):
+            self.refuse(mambaish_config=self.states())
+
     def test_other_tensors_are_refused(self) -> None:
         indexed = types.SimpleNamespace(
             architectures=["DeepseekV3ForCausalLM"], index_topk=64
@@ -131,12 +161,19 @@ class Models(unittest.TestCase):
         for what, changed in (
             ("an indexer's keys", {"mla": True, "hf_config": indexed}),
             ("an indexer's keys", {"hf_config": sparse}),
-            ("state-space layers", {"mambaish_config": object()}),
             ("values that are not as wide", {"v_head_dim": 32}),
         ):
             with self.subTest(what):
                 with self.assertRaisesRegex(RuntimeError, what):
                     self.refuse(**changed)
+        with (
+            mock.patch(
+                "sglang.srt.layers.attention.qsa.config.is_qwen_qsa",
+                return_value=True,
+            ),
+            self.assertRaisesRegex(RuntimeError, "an indexer's keys"),
+        ):
+            self.refuse(mambaish_config=self.states(1))
 
 
 class Sizes(unittest.TestCase):
@@ -222,10 +259,45 @@ class WindowSizes(unittest.TestCase):
             self.tokens(1 << 20, free=64 << 10)
 
 
+class StateSizes(unittest.TestCase):
+    """States of 1 MiB, three for each request that runs."""
+
+    def size(self, free: int = 1 << 40, **schedule: Any) -> Any:
+        usual = {"max_running_requests": 32, "max_mamba_cache_size": None}
+        chosen = types.SimpleNamespace(**usual | schedule)
+        context = mock.Mock()
+        context.override = lambda _, **its: vars(chosen).update(its)
+        configurator = mock.Mock()
+        configurator._calculate_mamba_ratio.return_value = 3
+        cache = configurator.mambaish_config.mamba2_cache_params
+        cache.mamba_cache_per_req = 1 << 20
+        runtime = "sglang.srt.runtime_context"
+        with (
+            mock.patch(f"{runtime}.get_schedule", return_value=chosen),
+            mock.patch(f"{runtime}.get_context", return_value=context),
+            mock.patch("torch.cuda.mem_get_info", return_value=(free, free)),
+        ):
+            view.View(mock.Mock()).size_states(configurator)
+        # SGLang checks it.
+        configurator._handle_max_mamba_cache.assert_called_once()
+        return chosen.max_mamba_cache_size
+
+    def test_they_grow_with_requests_and_not_with_the_view(self) -> None:
+        self.assertEqual(self.size(), 2 * 32 * 3)
+        self.assertEqual(self.size(max_running_requests=None), 2 * 256 * 3)
+
+    def test_the_users_own_number_holds(self) -> None:
+        self.assertEqual(self.size(max_mamba_cache_size=7), 7)
+
+    def test_half_of_what_is_free_stays(self) -> None:
+        self.assertEqual(self.size(free=20 << 20), 10)
+
+
 class Drafters(unittest.TestCase):
     MODEL = types.SimpleNamespace(
         layer_info=types.SimpleNamespace(num_effective_layers=4),
         is_hybrid_swa=False,
+        mambaish_config=None,
         page_size=16,
         model_config=types.SimpleNamespace(context_len=512),
         kv=(2, 4096),

@@ -301,6 +301,7 @@ class _Caches(_Allocators):
             chunked_prefill_size=64,
             page_size=allocator.page_size,
             max_running_requests=8,
+            is_hybrid_ssm=False,
             invariant_checker=book,
             pool_stats_observer=book,
         )
@@ -534,8 +535,7 @@ class Leaving(_Caches):
                 allocator.available_size(),
                 scheduler.invariant_checker.max_total_num_tokens,
             )
-            with mock.patch("torch.arange", side_effect=AssertionError):
-                allocator.clear()  # touches no device
+            self.assertTrue(leases.is_away)
             leases.step_begins()
             self.assertEqual(grants.asked_to_come_back, 0)
             request = SimpleNamespace(
@@ -584,6 +584,39 @@ class Leaving(_Caches):
             scheduler.tree_cache.unlock(lock)
             leases.step_begins()
             self.assertEqual(grants.presence, Presence.AWAY)
+
+
+class Books(_Caches):
+    def test_they_count_what_is_leased_where_states_are_too(self) -> None:
+        """SGLang asks its pool of requests there, and divides by what it says."""
+        for allocator in self.each:
+            scheduler = self.scheduler(allocator)
+            pool = SimpleNamespace(free_slots=[1, 2])
+            for name in "invariant_checker", "pool_stats_observer":
+                book = SimpleNamespace(
+                    max_total_num_tokens=0, req_to_token_pool=pool
+                )
+                setattr(scheduler, name, book)
+            scheduler.is_hybrid_ssm = True
+            leases = SchedulerLeases(scheduler, Ranks())
+            checker, observer = (
+                book.req_to_token_pool
+                for book in (
+                    scheduler.invariant_checker,
+                    scheduler.pool_stats_observer,
+                )
+            )
+            leases.step_begins()
+            for book in checker, observer:
+                self.assertEqual(
+                    book.schedulable_token_capacity(allocator.size),
+                    3 * PAGES * allocator.page_size,
+                )
+                self.assertEqual(book.free_slots, [1, 2])
+            allocator.leases_ended()
+            leases.step_begins()
+            self.assertEqual(checker.schedulable_token_capacity(0), 0)
+            self.assertEqual(observer.schedulable_token_capacity(0), 1)
 
 
 class SeveralRanks(_Caches):

@@ -17,7 +17,7 @@ _NOT_NAMED = "not named"
 # Columns: subject, kvcached, FineServe.
 _ROWS = (
     ("vLLM", "up to 0.30; refuses 0.32 (seen)", "0.31 to 0.33"),
-    ("SGLang", "yes", "0.5.22, 0.5.23: dense models and MLA"),
+    ("SGLang", "yes", "0.5.22, 0.5.23: dense models, MLA, hybrids"),
     (
         "llama.cpp, TensorRT-LLM, any other program",
         _NOT_NAMED,
@@ -45,8 +45,8 @@ _ROWS = (
     (
         "sliding window, hybrid, Mamba",
         "yes",
-        "vLLM's; run: Gemma 3 and 4, LFM 2; of SGLang's, windows, which save "
-        "nothing there; run: Gemma 3",
+        "yes; run: vLLM's Gemma 3 and 4, LFM 2; SGLang's Gemma 3 and 4, LFM 2, "
+        "whose windows and states are memory of the engine",
     ),
     (
         "KV in FP8, INT8 and INT4 per token and head, NVFP4",

@@ -320,6 +320,12 @@ Its engine, scheduler and model runner, overlapped, against transformers,
 – KV in FP8 and latents (DeepSeek V3 without experts, with FP8 too), each trading
   with a dense model; undrained slabs of latents are noticed; alone, windows
   (Gemma 3), embeddings, LoRA [test_sglang_formats]
+– sliding windows in a pool of their own beside attention to everything on a
+  view (Gemma 4), two engines trading slabs, a scheduler killed; undrained slabs
+  are noticed [test_sglang_windows]
+– states beside attention on a view (LFM 2), with a radix cache and with steps
+  ahead of their results: two engines trading slabs, a scheduler killed; undrained
+  slabs are noticed [test_sglang_states]
 – at tensor parallel 2 on pools of different sizes, trading with one on the
   second GPU; a rank killed [test_sglang_ranks]
 – data-parallel ranks, each an engine of its own, trading with one on the second

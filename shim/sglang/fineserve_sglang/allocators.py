@@ -83,14 +83,10 @@ class _Leased(BaseTokenToKVPoolAllocator):
             self.clear()
 
     def clear(self) -> None:
-        if self.leased is None:
-            super().clear()
-            return
-        if self.leased.away:
-            return  # and the device would have to come back for it
         self._freed = True
         super().clear()
-        self.free_pages = self.leased.all_pages()
+        if self.leased is not None:
+            self.free_pages = self.leased.all_pages()
 
     def free(self, free_index: torch.Tensor) -> None:
         self._freed = True
@@ -170,10 +166,6 @@ class LeasedWindowsAllocator(SWATokenToKVPoolAllocator):
     def leased(self) -> LeasedPages:
         pages: LeasedPages = self.full_attn_allocator.leased
         return pages
-
-    def clear(self) -> None:
-        if not self.leased.away:
-            super().clear()
 
     def create_prefill_budget(
         self, tree_cache: Any, *, num_mixed_decode_tokens: int = 0

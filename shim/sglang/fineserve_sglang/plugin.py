@@ -121,7 +121,9 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
         its_view.configure(self)
         return original(self, *args, **kwargs)
 
-    def profile(original: Callable[..., int], *args: Any) -> int:
+    def profile(original: Callable[..., int], self: Any, *args: Any) -> int:
+        if self.mambaish_config is not None:
+            its_view.size_states(self)
         # SGLang does not measure what is free; it takes the next answer, and
         # insists that this is more.
         return 1 << 60
@@ -193,6 +195,12 @@ def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
         leases_of(self).step_begins()
         return received
 
+    def flush_cache(
+        original: Callable[..., bool], self: Any, *args: Any, **kwargs: Any
+    ) -> bool:
+        # It forgot all when it left; the device would have to come back.
+        return leases_of(self).is_away or original(self, *args, **kwargs)
+
     def broadcast(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return its_view.ranks.broadcast(original, *args, **kwargs)
 
@@ -214,6 +222,7 @@ def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
     return [
         (f"{scheduler}.__init__", construct),
         (f"{scheduler}.ingest_requests", ingest_requests),
+        (f"{scheduler}.flush_cache", flush_cache),
         (
             f"{_SCHEDULER}_components.request_receiver."
             "SchedulerRequestReceiver._broadcast_reqs_across_ranks",

@@ -22,6 +22,21 @@ class Counters:
     returned: int = 0
 
 
+class _RequestsForBooks:
+    """SGLang's pool of requests and their states, for a book that asks it how
+    many tokens have room."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self.tokens = 0
+
+    def schedulable_token_capacity(self, size: int) -> int:
+        return self.tokens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+
 class SchedulerLeases:
     """Confined to the scheduler's thread.
 
@@ -40,8 +55,17 @@ class SchedulerLeases:
         self._usage = Usage(scheduler)
         self._ranks = ranks
         ranks.begin_with(self._look)
+        if scheduler.is_hybrid_ssm:
+            for book in scheduler.invariant_checker, scheduler.pool_stats_observer:
+                pool = _RequestsForBooks(book.req_to_token_pool)
+                object.__setattr__(book, "req_to_token_pool", pool)
         self._wanted = -1
         self._capacity = -1
+
+    @property
+    def is_away(self) -> bool:
+        """Returns True while the engine has left the GPU."""
+        return bool(self._leased.away)
 
     def step_begins(self) -> None:
         """Requests have arrived; no batch has been chosen yet."""
@@ -149,3 +173,5 @@ class SchedulerLeases:
             object.__setattr__(
                 book, "max_total_num_tokens", max(least, capacity)
             )
+            if self._scheduler.is_hybrid_ssm:
+                book.req_to_token_pool.tokens = max(least, capacity)

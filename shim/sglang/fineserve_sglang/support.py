@@ -80,7 +80,7 @@ def refuse(server_args: Any) -> None:
 
 def _refuse_windows(configurator: Any) -> None:
     """Refuses what does not go together with a pool of its own for sliding
-    windows, each of which SGLang does without such a pool, too."""
+    windows. SGLang does each of these without such a pool."""
     server_args = configurator.server_args
     for found, what in (
         (server_args.speculative_algorithm, "--speculative-algorithm"),
@@ -99,6 +99,40 @@ def _refuse_windows(configurator: Any) -> None:
             )
 
 
+def _refuse_states(configurator: Any) -> None:
+    """Refuses what does not go together with state-space layers."""
+    server_args = configurator.server_args
+    for found, what, cure in (
+        (
+            server_args.speculative_algorithm,
+            "--speculative-algorithm",
+            "remove it",
+        ),
+        (
+            server_args.enable_hierarchical_cache,
+            "--enable-hierarchical-cache",
+            "remove it",
+        ),
+        (server_args.tp_size > 1, "--tensor-parallel-size", "set 1"),
+        (configurator.use_mla_backend, "latents (MLA)", "unset FINESERVE_VIEW"),
+        (
+            configurator.is_hybrid_swa,
+            "a pool of its own for sliding windows",
+            "unset FINESERVE_VIEW",
+        ),
+        (
+            not configurator.mambaish_config.full_attention_layer_ids,
+            "no attention",
+            "unset FINESERVE_VIEW",
+        ),
+    ):
+        if found:
+            raise RuntimeError(
+                f"FineServe: state-space layers with {what} are not supported "
+                f"yet: {cure}"
+            )
+
+
 def refuse_model(configurator: Any) -> None:
     """Raises RuntimeError for a model whose KV cache is not one tensor a layer:
     keys and values, or latents. Takes SGLang's KVCacheConfigurator."""
@@ -106,17 +140,20 @@ def refuse_model(configurator: Any) -> None:
         is_deepseek_dsa,
         is_minimax_sparse,
     )
+    from sglang.srt.layers.attention.qsa.config import is_qwen_qsa
 
     model = configurator.model_config
+    if configurator.mambaish_config is not None:
+        _refuse_states(configurator)
     if configurator.is_hybrid_swa:
         _refuse_windows(configurator)
     for found, what in (
         (
             is_deepseek_dsa(model.hf_config)
-            or is_minimax_sparse(model.hf_config),
+            or is_minimax_sparse(model.hf_config)
+            or is_qwen_qsa(model.hf_config),
             "an indexer's keys beside its KV (sparse attention)",
         ),
-        (configurator.mambaish_config is not None, "state-space layers"),
         (
             not configurator.use_mla_backend
             and model.head_dim != model.v_head_dim,

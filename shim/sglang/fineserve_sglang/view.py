@@ -31,9 +31,9 @@ _log = logging.getLogger(__name__)
 # driver's.
 GRANULARITY = 2 << 20  # bytes
 
-# Requests for which a pool of sliding windows has room unless the user says how
-# many may run. Heuristic.
-_REQUESTS_WITH_WINDOWS = 256
+# Requests for which a pool of sliding windows or of states has room unless the
+# user says how many may run. Heuristic.
+_REQUESTS = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _tokens_of_windows(sizes: Any, longest: int) -> int:
     from sglang.srt.runtime_context import get_schedule
 
     schedule = get_schedule()
-    requests = schedule.max_running_requests or _REQUESTS_WITH_WINDOWS
+    requests = schedule.max_running_requests or _REQUESTS
     # Two steps are in flight.
     step = schedule.chunked_prefill_size or 0
     prompts = 2 * step if step > 0 else longest
@@ -120,10 +120,12 @@ def _tokens_of_windows(sizes: Any, longest: int) -> int:
     return int(requests * window + prompts + sizes._page_size)
 
 
-def _layers(runner: Any) -> int:
-    """Returns the number of layers that are on the view."""
-    layers = runner.layer_info
-    if runner.is_hybrid_swa:
+def _layers(configurator: Any) -> int:
+    """Returns the number of the model's layers that are on the view."""
+    layers = configurator.layer_info
+    if configurator.mambaish_config is not None:
+        return len(configurator.mambaish_config.full_attention_layer_ids)
+    if configurator.is_hybrid_swa:
         return len(layers.full_attention_layer_ids)
     return int(layers.num_effective_layers)
 
@@ -162,7 +164,8 @@ def _format(
                 f"FINESERVE_VIEW"
             )
     return Format(
-        layers=sum(map(_layers, [configurator, *drafters])),
+        layers=_layers(configurator)
+        + sum(drafter.layer_info.num_effective_layers for drafter in drafters),
         token_bytes=token_bytes,
         page=configurator.page_size,
         longest=configurator.model_config.context_len + ahead,
@@ -287,6 +290,28 @@ class View:
         )
         self._window_tokens = tokens
         return tokens
+
+    def size_states(self, configurator: Any) -> None:
+        """Chooses how many requests and prefixes have a state of their own in
+        state-space layers, in memory of the engine, unless the user has
+        (--max-mamba-cache-size)."""
+        import torch
+        from sglang.srt.runtime_context import get_context, get_schedule
+
+        schedule = get_schedule()
+        free, _ = torch.cuda.mem_get_info()
+        if schedule.max_mamba_cache_size is None:
+            requests = schedule.max_running_requests or _REQUESTS
+            cache = configurator.mambaish_config.mamba2_cache_params
+            get_context().override(
+                "fineserve",
+                max_mamba_cache_size=min(
+                    # As many again keep prefixes.
+                    2 * requests * configurator._calculate_mamba_ratio(),
+                    free // 2 // cache.mamba_cache_per_req,
+                ),
+            )
+        configurator._handle_max_mamba_cache(free / (1 << 30))
 
     def allocation(self, pool: Any) -> contextlib.AbstractContextManager[None]:
         """Registers the view; the tensors of SGLang's MHATokenToKVPool or

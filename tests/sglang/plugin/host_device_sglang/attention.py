@@ -10,6 +10,7 @@ import dataclasses
 from typing import Any
 
 import torch
+from sglang.srt.configs.hybrid_arch import mambaish_config
 from sglang.srt.layers.attention.torch_native_backend import (
     TorchNativeAttnBackend,
 )
@@ -77,8 +78,12 @@ class HostAttnBackend(TorchNativeAttnBackend):
 
     def _has_read(self) -> None:
         """As SGLang's runner of CUDA graphs does: the scheduler need not wait
-        for the rest of the step. Not where a drafter reads behind it."""
-        if self._runner.spec_algorithm.is_none():
+        for the rest of the step. Not where a drafter or SGLang's own backend of states
+        reads behind it."""
+        if (
+            self._runner.spec_algorithm.is_none()
+            and mambaish_config(self._runner.model_config) is None
+        ):
             done = torch.cuda.Event()
             done.record()
             self._runner.shared_read_done_event = done

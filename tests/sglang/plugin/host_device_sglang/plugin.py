@@ -17,7 +17,13 @@ TRITON = "triton"
 
 def register() -> None:
     import torch
-    from host_device_sglang import breakage, norms, observation, speculation
+    from host_device_sglang import (
+        breakage,
+        convolution,
+        norms,
+        observation,
+        speculation,
+    )
     from host_device_vllm import triton_in_place
     from sglang.srt.layers.attention.attention_registry import (
         register_attention_backend,
@@ -33,6 +39,7 @@ def register() -> None:
     # A kernel that is compiled at run time; without it PyTorch's operators
     # store keys and values.
     memory_pool.can_use_store_cache = lambda *_: False
+    convolution.install()
     norms.install()
     speculation.install(NAME)
     breakage.install()
