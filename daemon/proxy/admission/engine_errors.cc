@@ -56,9 +56,10 @@ void EngineErrors::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
 
 template <typename Act>
 bool EngineErrors::Change(const std::string& engine, Act act) {
-  const bool let = Lets(engine);
-  act(&engines_[engine]);
-  return let != Lets(engine);
+  Engine& its = engines_[engine];
+  const bool let = its.breaker.Lets(clock_->NowNs());
+  act(&its);
+  return let != its.breaker.Lets(clock_->NowNs());
 }
 
 bool EngineErrors::Sent(const std::string& engine) {

@@ -125,7 +125,9 @@ FleetAdmission::Deciding FleetAdmission::Order(const AdmissionRequest& request,
   const bool charged = !parts.empty() && OrderReplicas(&candidates);
   Verdict refusal;
   refusal.refusal = Refusal::kNoEngine;
-  refusal.why = absl::StrCat("no engine serves ", request.model);
+  if (parts.empty()) {
+    refusal.why = absl::StrCat("no engine serves ", request.model);
+  }
   return {request, std::move(parts), TiedRequest(candidates, charged),
           std::move(refusal), std::move(on_verdict)};
 }
@@ -213,8 +215,7 @@ void FleetAdmission::GoOn(uint64_t id) {
 }
 
 void FleetAdmission::Ask(const Deciding& deciding, size_t place) {
-  const AdmissionRequest request = deciding.request;
-  const uint64_t id = request.id;
+  const uint64_t id = deciding.request.id;
   GpuAdmission::Tie tie;
   tie.asked_before = !deciding.tied.IsFirst(place);
   if (deciding.parts.size() > 1) {
@@ -228,8 +229,9 @@ void FleetAdmission::Ask(const Deciding& deciding, size_t place) {
       GoOn(id);
     };
   }
+  // A copy, since the call may end the request.
   deciding.parts[place]->admission->Submit(
-      request,
+      deciding.request,
       [this, id, place](Verdict verdict) {
         Heard(id, place, std::move(verdict));
       },

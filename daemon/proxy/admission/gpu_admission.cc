@@ -129,9 +129,9 @@ void GpuAdmission::GoOn() {
 }
 
 void GpuAdmission::Lose(uint64_t id) {
-  const Waiting waiting = Take(id);
+  Waiting waiting = Take(id);
   if (waiting.tie.on_lost && waiting.tie.on_lost()) return;
-  DecideAlone(waiting, WaitedFor::kDaemon);
+  DecideAlone(std::move(waiting), WaitedFor::kDaemon);
 }
 
 void GpuAdmission::Connected() {
@@ -255,15 +255,16 @@ void GpuAdmission::Ask(const Waiting& waiting) {
   Tell(r.id, std::move(submit));
 }
 
-void GpuAdmission::Submit(const AdmissionRequest& request,
+void GpuAdmission::Submit(AdmissionRequest request,
                           std::function<void(Verdict)> on_verdict, Tie tie) {
-  Waiting waiting = {request, std::move(on_verdict), std::move(tie),
+  const uint64_t id = request.id;
+  Waiting waiting = {std::move(request), std::move(on_verdict), std::move(tie),
                      clock_->NowNs()};
   if (away_) {
-    DecideAlone(waiting, WaitedFor::kNothing);
+    DecideAlone(std::move(waiting), WaitedFor::kNothing);
     return;
   }
-  const auto place = waiting_.emplace(request.id, std::move(waiting)).first;
+  const auto place = waiting_.emplace(id, std::move(waiting)).first;
   if (epoch_ != 0) Ask(place->second);
 }
 
@@ -271,7 +272,7 @@ GpuAdmission::Waiting GpuAdmission::Take(uint64_t id) {
   return std::move(waiting_.extract(id).mapped());
 }
 
-void GpuAdmission::DecideAlone(const Waiting& waiting, WaitedFor waited_for) {
+void GpuAdmission::DecideAlone(Waiting waiting, WaitedFor waited_for) {
   if (!fleet_->proxy.fail_open) {
     Verdict verdict;
     verdict.refusal = Refusal::kDaemonAway;
@@ -286,7 +287,7 @@ void GpuAdmission::DecideAlone(const Waiting& waiting, WaitedFor waited_for) {
   if (verdict.admitted) {
     verdict.unscheduled = true;
     ++unscheduled_;
-    Runs(waiting.request, verdict.engine);
+    Runs(std::move(waiting.request), verdict.engine);
   }
   waiting.on_verdict(std::move(verdict));
 }
@@ -296,7 +297,7 @@ void GpuAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
   if (waiting_.count(id) == 0) return;
   Waiting waiting = Take(id);
   const std::string engine = EngineFor(waiting.request, verdict.engine);
-  if (verdict.admitted) Runs(waiting.request, engine);
+  if (verdict.admitted) Runs(std::move(waiting.request), engine);
   waiting.on_verdict({verdict.admitted, engine, /*unscheduled=*/false,
                       wire::MeaningOf(verdict.refusal), verdict.why,
                       verdict.retry_after_ms, verdict.predicted_ttft_ms,
@@ -311,10 +312,10 @@ std::string GpuAdmission::EngineFor(const AdmissionRequest& request,
   return other.admitted ? other.engine : chosen;
 }
 
-void GpuAdmission::Runs(const AdmissionRequest& request,
-                        const std::string& engine) {
+void GpuAdmission::Runs(AdmissionRequest request, const std::string& engine) {
   alone_.Enter(request, engine);
-  running_[request.id] = {request, engine, 0, 0, states_.SignsOf(engine)};
+  Running& running = running_[request.id];
+  running = {std::move(request), engine, 0, 0, states_.SignsOf(engine)};
 }
 
 void GpuAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {

@@ -100,11 +100,11 @@ class GpuAdmission {
     bool asked_before = false;  // of another GPU
   };
   // The calls for a request come in the order of Admission's.
-  void Submit(const AdmissionRequest& request,
-              std::function<void(Verdict)> on_verdict, Tie tie);
-  void Submit(const AdmissionRequest& request,
+  void Submit(AdmissionRequest request, std::function<void(Verdict)> on_verdict,
+              Tie tie);
+  void Submit(AdmissionRequest request,
               std::function<void(Verdict)> on_verdict) {
-    Submit(request, std::move(on_verdict), Tie());
+    Submit(std::move(request), std::move(on_verdict), Tie());
   }
   // Another GPU has admitted the request.
   void Withdraw(uint64_t id);
@@ -180,12 +180,12 @@ class GpuAdmission {
   // one request until that ends.
   std::string EngineFor(const AdmissionRequest& request,
                         const std::string& chosen) const;
-  void Runs(const AdmissionRequest& request, const std::string& engine);
+  void Runs(AdmissionRequest request, const std::string& engine);
   void Refused(uint64_t id, const wire::RefusedT& refused);
   // Of the plan that it follows; 0: none.
   uint64_t PlanNumber() const;
   // `waited_for` is the reason for its wait so far.
-  void DecideAlone(const Waiting& waiting, WaitedFor waited_for);
+  void DecideAlone(Waiting waiting, WaitedFor waited_for);
   // Takes the request out before its callback runs, which may submit another.
   Waiting Take(uint64_t id);
 

@@ -22,6 +22,7 @@ int ModelOnGpu::Trouble(bool has_daemon, bool is_away) const {
 }
 
 bool OrderReplicas(std::vector<Candidate>* all) {
+  if (all->size() == 1) return false;
   int least = INT_MAX;
   for (const Candidate& c : *all) least = std::min(least, c.trouble);
   double rates = 0;
