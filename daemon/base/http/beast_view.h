@@ -3,8 +3,8 @@
 
 #include <boost/beast/core/string_type.hpp>
 
-#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
+#include "daemon/base/http/field_name.h"
 
 namespace fineserve::proxy {
 
@@ -23,7 +23,7 @@ inline boost::beast::string_view View(absl::string_view s) {
 template <typename Header>
 absl::string_view FieldOf(const Header& header, absl::string_view name) {
   for (const auto& field : header) {
-    if (absl::EqualsIgnoreCase(View(field.name_string()), name)) {
+    if (IsSameName(View(field.name_string()), name)) {
       return View(field.value());
     }
   }

@@ -4,16 +4,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "daemon/base/http/field_name.h"
 
 namespace fineserve::proxy {
 namespace {
-
-using absl::EqualsIgnoreCase;
 
 constexpr absl::string_view kRequestId = "x-request-id";
 constexpr absl::string_view kTraceparent = "traceparent";
 constexpr absl::string_view kVia = "via";
 constexpr absl::string_view kCors = "access-control-";
+// Most heads fit.
+constexpr size_t kHeadBytes = 1024;
 
 absl::string_view ReasonOf(unsigned status) {
   switch (status) {
@@ -62,7 +63,8 @@ bool HasNoBody(unsigned status) {
 
 void AppendField(std::string* head, absl::string_view name,
                  absl::string_view value) {
-  absl::StrAppend(head, name, ": ", value, "\r\n");
+  head->append(name.data(), name.size()).append(": ");
+  head->append(value.data(), value.size()).append("\r\n");
 }
 
 // HTTP/1.1 connections persist and HTTP/1.0 ones do not, so it would do to name
@@ -73,13 +75,12 @@ void AppendConnection(std::string* head, bool keep_alive) {
 
 // Fields that the proxy writes itself or that are meant for it.
 bool IsOurs(absl::string_view name, const Forwarding& how) {
-  return EqualsIgnoreCase(name, "host") || EqualsIgnoreCase(name, kRequestId) ||
-         EqualsIgnoreCase(name, "content-length") ||
-         EqualsIgnoreCase(name, "expect") ||
-         (!how.traceparent.empty() && EqualsIgnoreCase(name, kTraceparent)) ||
-         (how.drop_tracestate && EqualsIgnoreCase(name, "tracestate")) ||
-         (how.drop_keys && (EqualsIgnoreCase(name, "authorization") ||
-                            EqualsIgnoreCase(name, "x-api-key")));
+  return IsSameName(name, "host") || IsSameName(name, kRequestId) ||
+         IsSameName(name, "content-length") || IsSameName(name, "expect") ||
+         (!how.traceparent.empty() && IsSameName(name, kTraceparent)) ||
+         (how.drop_tracestate && IsSameName(name, "tracestate")) ||
+         (how.drop_keys &&
+          (IsSameName(name, "authorization") || IsSameName(name, "x-api-key")));
 }
 
 bool MayHaveBody(const RequestParser& request, const Forwarding& how) {
@@ -103,11 +104,12 @@ bool IsHopByHop(absl::string_view name, absl::string_view connection) {
       "te",         "transfer-encoding", "proxy-authorization",
       "trailer",    "upgrade",           "proxy-connection"};
   for (const absl::string_view known : kNames) {
-    if (EqualsIgnoreCase(name, known)) return true;
+    if (IsSameName(name, known)) return true;
   }
+  if (connection.empty()) return false;
   for (absl::string_view token : absl::StrSplit(connection, ',')) {
     token = absl::StripAsciiWhitespace(token);
-    if (EqualsIgnoreCase(name, token)) return true;
+    if (IsSameName(name, token)) return true;
   }
   return false;
 }
@@ -115,7 +117,7 @@ bool IsHopByHop(absl::string_view name, absl::string_view connection) {
 bool HasPassed(const RequestParser& request, absl::string_view via) {
   bool found = false;
   request.ForEachField([&](absl::string_view name, absl::string_view value) {
-    found |= EqualsIgnoreCase(name, kVia) && absl::StrContains(value, via);
+    found |= IsSameName(name, kVia) && absl::StrContains(value, via);
   });
   return found;
 }
@@ -123,9 +125,9 @@ bool HasPassed(const RequestParser& request, absl::string_view via) {
 std::string RequestHead(const RequestParser& request, const Forwarding& how) {
   const absl::string_view target =
       how.target.empty() ? request.target() : how.target;
-  std::string head =
-      absl::StrCat(request.method(), " ", target, " HTTP/1.1\r\n");
-  head.reserve(1024);
+  std::string head;
+  head.reserve(kHeadBytes);
+  absl::StrAppend(&head, request.method(), " ", target, " HTTP/1.1\r\n");
   AppendField(&head, "host", how.authority);
   const absl::string_view connection = request.Field("connection");
   request.ForEachField([&](absl::string_view name, absl::string_view value) {
@@ -158,7 +160,7 @@ std::string OutsideHead(const RequestParser& request, const Forwarding& how,
   AppendField(&head, "user-agent", "fineserve-proxy");
   // Proxies that forward to each other must not do so forever.
   request.ForEachField([&](absl::string_view name, absl::string_view value) {
-    if (!EqualsIgnoreCase(name, kVia)) return;
+    if (!IsSameName(name, kVia)) return;
     for (const absl::string_view hop : absl::StrSplit(value, ',')) {
       if (absl::StrContains(hop, "fineserve-")) {
         AppendField(&head, kVia, absl::StripAsciiWhitespace(hop));
@@ -177,13 +179,14 @@ std::string AnswerHead(const ResponseParser& answer, Framing framing,
                        absl::string_view request_id, bool keep_alive,
                        absl::string_view cors, AnswerFields fields,
                        absl::string_view model) {
-  std::string head =
-      absl::StrCat("HTTP/1.1 ", answer.status(), " ", answer.reason(), "\r\n");
-  head.reserve(1024);
+  std::string head;
+  head.reserve(kHeadBytes);
+  absl::StrAppend(&head, "HTTP/1.1 ", answer.status(), " ", answer.reason(),
+                  "\r\n");
   const absl::string_view connection = answer.Field("connection");
   answer.ForEachField([&](absl::string_view name, absl::string_view value) {
     if (IsHopByHop(name, connection)) return;
-    if (EqualsIgnoreCase(name, kRequestId)) return;
+    if (IsSameName(name, kRequestId)) return;
     if (!cors.empty() && absl::StartsWithIgnoreCase(name, kCors)) return;
     if (fields == AnswerFields::kContent &&
         !absl::StartsWithIgnoreCase(name, "content-")) {
