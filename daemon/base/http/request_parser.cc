@@ -82,7 +82,11 @@ size_t RequestParser::Feed(absl::string_view bytes) {
     const absl::string_view rest = bytes.substr(taken);
     taken += beast_->parser.put(
         boost::asio::const_buffer(rest.data(), rest.size()), e);
-    if (header_done() && !std::exchange(beast_->checked, true)) TakeHeader();
+    if (header_done() && !std::exchange(beast_->checked, true)) {
+      TakeHeader();
+      // A short body may have come with the header.
+      if (declared_bytes_ <= BodyBudget::kFreeBytes) ReserveBody();
+    }
   }
   if (e && e != http::error::need_more) error_ = beast_->ErrorOf(e);
   if (!Charge()) error_ = TooMuchAtOnce();

@@ -10,6 +10,7 @@
 #include <boost/asio/post.hpp>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/http/address_book.h"

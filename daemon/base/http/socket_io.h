@@ -8,8 +8,8 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <functional>
 #include <string>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "daemon/base/http/byte_buffer.h"
 
 namespace fineserve::proxy {
@@ -17,7 +17,8 @@ namespace fineserve::proxy {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
-using Buffers = std::vector<asio::const_buffer>;
+// Most messages are gathered from a few places.
+using Buffers = absl::InlinedVector<asio::const_buffer, 8>;
 
 // Awaits an operation and returns its error as the first of a tuple; without it
 // an error is thrown.

@@ -147,7 +147,6 @@ asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
 }
 
 asio::awaitable<bool> Connection::ReceiveBody(RequestParser* request) {
-  if (request->done()) co_return true;
   if (!request->Field("expect").empty()) {
     static constexpr absl::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
     Buffers buffers = {asio::buffer(kGoOn.data(), kGoOn.size())};

@@ -99,7 +99,7 @@ class Exchange {
 
   std::string HeadFor(const Server& engine, absl::string_view target) const;
   asio::awaitable<Ended> Forward(const config::FleetEngine& engine);
-  asio::awaitable<Ended> Carry(const Server& server, const std::string& head);
+  asio::awaitable<Ended> Carry(Server server, std::string head);
   asio::awaitable<Ended> Converse(const config::FleetEngine& engine,
                                   absl::string_view target,
                                   Conversation::Patience patience);

@@ -130,7 +130,9 @@ struct Metrics::Families {
   absl::flat_hash_map<std::string, OfModel> models;
   absl::flat_hash_map<std::string, OfKey> keys;
   std::map<std::string, Gauge*> daemons_by_gpu;
-  absl::flat_hash_map<std::pair<std::string, unsigned>, Counter*> statuses;
+  // By model and status.
+  absl::flat_hash_map<std::string, absl::flat_hash_map<unsigned, Counter*>>
+      statuses;
 
   Counter& Errors(const std::string& engine, EngineError error) {
     return engine_errors.Add(
@@ -182,7 +184,7 @@ Metrics::Metrics() : families_(new Families) {}
 Metrics::~Metrics() = default;
 
 void Metrics::CountRequest(const std::string& model, unsigned status) {
-  Counter*& counter = families_->statuses[{model, status}];
+  Counter*& counter = families_->statuses[model][status];
   if (counter == nullptr) {
     counter = &families_->requests.Add(
         {{"model", model}, {"status", absl::StrCat(status)}});

@@ -122,7 +122,7 @@ asio::awaitable<bool> Exchange::AttemptOutside() {
 
 asio::awaitable<Exchange::Ended> Exchange::ForwardOutside(
     const config::OutsideModel& outside) {
-  const Server server = {outside.host, outside.port, outside.tls};
+  Server server = {outside.host, outside.port, outside.tls};
   // A query may hold secrets.
   const absl::string_view path =
       request_->target().substr(0, request_->target().find('?'));
@@ -134,9 +134,9 @@ asio::awaitable<Exchange::Ended> Exchange::ForwardOutside(
   how.target = target;
   how.body_bytes = request_->body()->size();
   how.via = service_->via;
-  const std::string head =
+  std::string head =
       OutsideHead(*request_, how, service_->routes->KeyOutside(outside.name));
-  co_return co_await Carry(server, head);
+  return Carry(std::move(server), std::move(head));
 }
 
 // True if the client gets refused_ instead of the answer whose head has come.

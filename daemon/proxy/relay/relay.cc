@@ -25,14 +25,14 @@ constexpr size_t kMostHeldBytes = 64 << 10;
 // One attempt on one engine.
 asio::awaitable<Exchange::Ended> Exchange::Forward(
     const config::FleetEngine& engine) {
-  const Server server = {engine.host, engine.port};
-  const std::string head = HeadFor(server, request_->target());
-  co_return co_await Carry(server, head);
+  Server server = {engine.host, engine.port};
+  std::string head = HeadFor(server, request_->target());
+  return Carry(std::move(server), std::move(head));
 }
 
 // Sends the server this head and the request's body, and the client the answer.
-asio::awaitable<Exchange::Ended> Exchange::Carry(const Server& server,
-                                                 const std::string& head) {
+asio::awaitable<Exchange::Ended> Exchange::Carry(Server server,
+                                                 std::string head) {
   const Conversation::Patience patience = {service_->limits.connect_s, 0};
   awaits_since_ns_ = service_->clock->NowNs();
   Ended ended = co_await talk_.Reach(server, head, patience);
@@ -184,7 +184,7 @@ void Exchange::Observe() {
   if (talk_.pieces().empty()) return;
   life_->last_ns = last_ns_ = service_->clock->NowNs();
   const uint32_t events = meter_.token_events();
-  bill_.Generated(events, absl::Now());
+  if (bill_.begun()) bill_.Generated(events, absl::Now());
   // Engines may send comments before the first event, to keep the connection
   // alive.
   if (facts_.stream && events == 0) return;

@@ -36,7 +36,7 @@ asio::awaitable<bool> Connection::ServeOne() {
   }
   const bool is_ours = !GoesToEngine(route) || request.method() == "OPTIONS";
   if (is_ours) request.LimitBody(kLocalBodyBytes);
-  if (!co_await ReceiveBody(&request)) co_return false;
+  if (!request.done() && !co_await ReceiveBody(&request)) co_return false;
   if (route == Route::kFrames && request.method() == "GET") {
     co_await ServeFrames(id);
     co_return false;

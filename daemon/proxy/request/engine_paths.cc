@@ -91,6 +91,7 @@ bool IsPlainSegment(absl::string_view segment) {
 }  // namespace
 
 std::string PercentDecoded(absl::string_view text) {
+  if (!absl::StrContains(text, '%')) return std::string(text);
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '%' && i + 2 < text.size() &&

@@ -1,5 +1,6 @@
 #include "daemon/proxy/request/json_number.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -16,10 +17,12 @@ absl::optional<uint32_t> NumberOf(absl::string_view json,
   if (at == absl::string_view::npos) return absl::nullopt;
   json.remove_prefix(at + key.size());
   json = absl::StripLeadingAsciiWhitespace(json);
-  const size_t digits = json.find_first_not_of("0123456789");
-  if (digits == absl::string_view::npos) return absl::nullopt;
+  const auto end = std::find_if_not(json.begin(), json.end(), [](char c) {
+    return absl::ascii_isdigit(static_cast<unsigned char>(c));
+  });
   // A fraction or an exponent does not end a whole number.
-  if (absl::StrContains(".eE", json.substr(digits, 1))) return absl::nullopt;
+  if (end == json.end() || absl::StrContains(".eE", *end)) return absl::nullopt;
+  const auto digits = static_cast<size_t>(end - json.begin());
   uint32_t number = 0;
   if (!absl::SimpleAtoi(json.substr(0, digits), &number)) return absl::nullopt;
   return number;
