@@ -302,6 +302,7 @@ class _Caches(_Allocators):
             page_size=allocator.page_size,
             max_running_requests=8,
             is_hybrid_ssm=False,
+            req_to_token_pool=mock.Mock(),
             invariant_checker=book,
             pool_stats_observer=book,
         )
@@ -529,6 +530,7 @@ class Leaving(_Caches):
             leases.step_begins()
             self.assertEqual(grants.presence, Presence.AWAY)
             self.assertEqual(grants.held, frozenset())
+            scheduler.req_to_token_pool.clear.assert_called_once_with()
             self.assertEqual(scheduler.tree_cache.evictable_size(), 0)
             # SGLang finds no page lost.
             self.assertEqual(

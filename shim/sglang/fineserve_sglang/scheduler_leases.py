@@ -125,6 +125,7 @@ class SchedulerLeases:
         # All that needs the device comes first: it waits once the engine has
         # left.
         self._scheduler.tree_cache.reset()
+        self._scheduler.req_to_token_pool.clear()  # states, too
         self._scheduler.token_to_kv_pool_allocator.clear()
         for index in self._allocator.give_back(0):
             self.counters.returned += 1
