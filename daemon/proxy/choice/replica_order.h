@@ -53,8 +53,8 @@ struct Candidate {
 // those that cannot. If those with the least trouble have target rates, the one
 // that is furthest behind its rate comes first, and is charged with the
 // request; otherwise the one with the least cost. Returns whether one was
-// charged. A replica that is passed over while it is full is owed its share, up
-// to kMostDue requests. Pure but for `due`.
+// charged; an only candidate is not. A replica that is passed over while it is
+// full is owed its share, up to kMostDue requests. Pure but for `due`.
 bool OrderReplicas(std::vector<Candidate>* candidates);
 // Heuristic: a burst that an engine takes at once.
 inline constexpr double kMostDue = 32;
