@@ -37,7 +37,7 @@ class StatesModel(WideModel):
         )
 
 
-class Trades(SglangTrade):
+class Engines(SglangTrade):
     """For such a model SGLang has a radix cache or steps ahead of their results,
     not both; the first engine has the latter, and pages of 16 tokens."""
 
@@ -62,12 +62,14 @@ class Trades(SglangTrade):
             **own,
         )
 
+
+class Trades(Engines):
     def test_slabs_move_and_every_token_is_right(self) -> None:
         self.trade_until_the_first_is_killed()
 
 
-class WithoutDraining(Trades):
-    def test_slabs_move_and_every_token_is_right(self) -> None:
+class WithoutDraining(Engines):
+    def test_a_slab_returned_in_use_is_noticed(self) -> None:
         self.notice_undrained_slabs()
 
 

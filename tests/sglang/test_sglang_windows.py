@@ -46,7 +46,7 @@ BACKEND = {"attention_backend": "triton"}
 SOON = {"SGLANG_SWA_EVICTION_INTERVAL": "8"}
 
 
-class Trades(SglangTrade):
+class Engines(SglangTrade):
     MODELS = [WindowsModel(seed=71), WindowsModel(seed=72, heads=12)]
     pool_slabs = 8
     HELD_IN_TURN = 4
@@ -56,20 +56,31 @@ class Trades(SglangTrade):
     ) -> EngineProcess:
         return super().start_one(i, environment | SOON, **BACKEND, **own)
 
+
+class Trades(Engines):
     def test_slabs_move_and_every_token_is_right(self) -> None:
         self.trade_until_the_first_is_killed()
 
 
-class WithoutDraining(Trades):
+class WithoutDraining(Engines):
+    """Tokens of such a model hardly depend on a few keys that are overwritten, so
+    each write is compared with the daemon's table."""
+
     def start_one(
         self, i: int, environment: dict[str, str], **own: Any
     ) -> EngineProcess:
-        if i:  # of a broken one SGLang finds pages lost as soon as it is idle
-            environment = {"EMUCUDA_STREAM_DELAY_US": self.DELAY_US[i]}
-        return super().start_one(i, environment, **own)
+        broken = {"HOST_DEVICE_BREAK": "undrained"} if i == 0 else {}
+        return super().start_one(i, environment | broken, **own)
 
-    def test_slabs_move_and_every_token_is_right(self) -> None:
-        self.notice_undrained_slabs()
+    def test_a_slab_returned_in_use_is_noticed(self) -> None:
+        self.start_all({})
+        self.ask(0, 64)
+        for _ in range(4):
+            self.finish(1, self.ask(1, 24))
+            # It ends when SGLang finds pages lost, and is not asked.
+            if "a stray write" in self.engines[0].stderr():
+                return
+        self.fail("no stray write was seen")
 
 
 class Alone(SglangMachine):
