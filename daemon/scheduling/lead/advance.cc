@@ -1,5 +1,7 @@
 #include "daemon/scheduling/lead/advance.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace fineserve::lead {
@@ -46,11 +48,20 @@ std::string WhileItRetires(const Sightings& seen, double for_s,
   if (!move.to.empty() && !to.serves) {
     // The source takes over if it answers; if neither does, the move waits.
     if (!from.serves) return "";
-    Set(plan, move.to, State::kOff);
     Set(plan, move.from, State::kServe);
-    plan->move.reset();
-    return absl::StrCat("the move is undone: ", move.to, " is lost, ",
-                        move.from, " serves again");
+    if (to.heard && to.running == 0) {
+      Set(plan, move.to, State::kOff);
+      plan->move.reset();
+      return absl::StrCat("the move is undone: ", move.to, " is lost, ",
+                          move.from, " serves again");
+    }
+    // The target may still answer requests: a daemon that is silent or new does
+    // not know, and proxies give an engine up before all its answers have
+    // ended.
+    Set(plan, move.to, State::kRetire);
+    std::swap(plan->move->to, plan->move->from);
+    return absl::StrCat("the move turns back: ", move.from, " serves again, ",
+                        move.to, " retires");
   }
   // A proxy reports that an engine does not serve after one broken answer, or a
   // slow /health; the engine's other requests go on.

@@ -4,6 +4,7 @@
 
 #include <random>
 #include <string>
+#include <utility>
 
 namespace fineserve::lead {
 namespace {
@@ -90,6 +91,37 @@ TEST(AdvanceTest, LostTargetGivesTheModelBackToTheSource) {
   EXPECT_EQ(plan.StateOf("a-0"), State::kServe);
   EXPECT_EQ(plan.StateOf("a-1"), State::kOff);
   EXPECT_FALSE(plan.move);
+}
+
+// Its daemon has just started, and does not know what it runs.
+TEST(AdvanceTest, TargetThatIsUnheardRetiresAndTheSourceServes) {
+  StandingPlan plan = Moving(State::kServe, State::kRetire);
+  Sighting unheard;
+  EXPECT_EQ(
+      Advance({{"a-0", Serves(3)}, {"a-1", unheard}}, 1, kSettings, &plan),
+      "the move turns back: a-0 serves again, a-1 retires");
+  StandingPlan back = Moving(State::kRetire, State::kServe);
+  std::swap(back.move->to, back.move->from);
+  EXPECT_EQ(plan, back);
+  EXPECT_EQ(
+      Advance({{"a-0", Serves(3)}, {"a-1", unheard}}, 1, kSettings, &plan), "");
+  EXPECT_EQ(
+      Advance({{"a-0", Serves(3)}, {"a-1", Serves(2)}}, 2, kSettings, &plan),
+      "");
+  EXPECT_EQ(
+      Advance({{"a-0", Serves(3)}, {"a-1", Serves(0)}}, 3, kSettings, &plan),
+      "a-1 is off");
+}
+
+// A proxy has given it up after one broken answer; others go on.
+TEST(AdvanceTest, LostTargetThatStillRunsRequestsRetires) {
+  StandingPlan plan = Moving(State::kServe, State::kRetire);
+  Sighting lost = Down();
+  lost.running = 2;
+  EXPECT_EQ(Advance({{"a-0", Serves(3)}, {"a-1", lost}}, 1, kSettings, &plan),
+            "the move turns back: a-0 serves again, a-1 retires");
+  EXPECT_EQ(Advance({{"a-0", Serves(3)}, {"a-1", Down()}}, 2, kSettings, &plan),
+            "a-1 is off");
 }
 
 // The move waits until one of the two answers again.

@@ -336,10 +336,9 @@ void Leader::TakeAStep(const Sightings& seen) {
   const double for_s = static_cast<double>(now - step_ns_) / kNsPerSecond;
   const std::string step = Advance(seen, for_s, fleet_.planner, &next);
   if (step.empty()) return;
-  if (!next.move) {
-    moved_ns_ = now;
-    Learn(move, seen, next);
-  }
+  if (!next.move) moved_ns_ = now;
+  const bool turns_back = next.move && next.move->to != move.to;
+  if (!next.move || turns_back) Learn(move, seen, next);
   Publish(std::move(next), step);
 }
 
