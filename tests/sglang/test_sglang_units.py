@@ -419,7 +419,7 @@ class Windows(_Allocators):
                 sorted(mapped[slots].tolist()), [*range(page, windows + page)]
             )
             self.assertEqual(allocator.swa_available_size(), 0)
-            # What is behind the window goes first.
+            # Slots behind the window go first.
             half = windows // 2
             allocator.free_swa_segment(slots[:half], start_pos=0)
             self.assertEqual(allocator.swa_available_size(), half)
@@ -464,7 +464,7 @@ class Windows(_Allocators):
             self.assertEqual(budget.remaining_total, PAGES * page)
             budget.total_offset = PAGES * page
             self.assertEqual(budget.available_chunk_tokens(8), 8)
-            # But no more than the windows have.
+            # The windows' own room bounds it.
             self.assertEqual(
                 budget.available_chunk_tokens(1000), windows - page
             )

@@ -59,14 +59,20 @@ class AdmissionServiceTest : public ::testing::Test {
     }
     return hello;
   }
+  // A greeting of a proxy that knows this epoch and runs nothing. Returns the
+  // answer.
+  wire::MessageT Greet(uint64_t epoch, bool reset, bool serves = true,
+                       const std::string& peer = kProxy) {
+    wire::HelloT hello = Greeting({"small-a", "large-a"}, serves);
+    hello.reset = reset;
+    Send(0, std::move(hello), epoch, peer);
+    return Next();
+  }
   // As a proxy does: a service that is new, or has forgotten it, is greeted
-  // once more with all that runs, which is nothing.
+  // once more with all that runs.
   wire::WelcomeT Hello(bool serves = true, const std::string& peer = kProxy) {
     const auto greet = [&](bool reset) {
-      wire::HelloT hello = Greeting({"small-a", "large-a"}, serves);
-      hello.reset = reset;
-      Send(0, std::move(hello), epochs_[peer], peer);
-      return Next();
+      return Greet(epochs_[peer], reset, serves, peer);
     };
     wire::MessageT answer = greet(false);
     if (answer.body.AsRefused() != nullptr) {

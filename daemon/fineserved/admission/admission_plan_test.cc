@@ -209,14 +209,10 @@ TEST_F(PlanOfAdmissionTest, NewServiceHearsNoProxyUntilAllHadTimeToGreet) {
 // requests of this proxy seems empty.
 TEST_F(PlanOfAdmissionTest, ProxyIsNotHeardUntilItHasToldWhatItRuns) {
   clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
-  Send(0, Greeting({"small-a"}), 0);
-  Next();
+  Greet(0, /*reset=*/false);
   EXPECT_EQ(Answer({}).proxies, 0u);
   EXPECT_TRUE(Models().counting);
-  wire::HelloT all = Greeting({"small-a"});
-  all.reset = true;
-  Send(0, std::move(all));
-  Next();
+  Greet(kEpoch, /*reset=*/true);
   EXPECT_EQ(Answer({}).proxies, 1u);
   EXPECT_FALSE(Models().counting);
 }
@@ -227,17 +223,12 @@ TEST_F(PlanOfAdmissionTest, ProxyThatWasAloneIsNotHeardUntilItHasToldAgain) {
   Hello();
   Hello(true, "other");
   EXPECT_EQ(Answer({}).proxies, 2u);
-  Send(0, Greeting({"small-a"}), 0);
-  Next();
+  Greet(0, /*reset=*/false);
   EXPECT_EQ(Answer({}).proxies, 0u)
       << "the other one does not know its requests";
-  Send(0, Greeting({"small-a"}));
-  Next();
+  Greet(kEpoch, /*reset=*/false);
   EXPECT_EQ(Answer({}).proxies, 0u);
-  wire::HelloT all = Greeting({"small-a"});
-  all.reset = true;
-  Send(0, std::move(all));
-  Next();
+  Greet(kEpoch, /*reset=*/true);
   EXPECT_EQ(Answer({}).proxies, 2u);
 }
 

@@ -280,8 +280,8 @@ class AdmissionService {
   bool HasReplicaHere(const Engine& engine) const;
   bool IsForNext(const std::string& engine) const;
   uint64_t SilentSince(const Engine& engine) const;
-  // True if every proxy has had the time to greet, and each that did has told
-  // what it runs. Until then an engine may seem idle while it runs some.
+  // True if every proxy has had the time to greet, and each that did has listed
+  // its requests. Until then an engine may seem idle while it runs some.
   bool KnowsWhatRuns() const {
     return daemon_.clock->NowNs() - began_ns_ >= kPeerPatienceNs &&
            proxies_.AllHaveTold();

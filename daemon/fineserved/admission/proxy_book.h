@@ -56,8 +56,8 @@ class ProxyBook {
   Proxy* Find(const std::string& peer);
   const Origin* FindOrigin(sched::RequestId id) const;
 
-  // True if each proxy that has greeted has also told what it runs, which comes
-  // with its second greeting.
+  // True if each proxy that has greeted has also listed its running requests,
+  // which its second greeting does.
   bool AllHaveTold() const;
   // The oldest plan that a proxy follows; UINT64_MAX without proxies.
   uint64_t OldestPlan() const;

@@ -182,7 +182,7 @@ class GpuAdmission {
                         const std::string& chosen) const;
   void Runs(AdmissionRequest request, const std::string& engine);
   void Refused(uint64_t id, const wire::RefusedT& refused);
-  // Of the plan that it follows; 0: none.
+  // Number of the plan that it follows; 0: none.
   uint64_t PlanNumber() const;
   // `waited_for` is the reason for its wait so far.
   void DecideAlone(Waiting waiting, WaitedFor waited_for);

@@ -155,7 +155,7 @@ class Leader final : public admission::LeaderSeat {
   std::map<std::string, Daemon> daemons_;  // by GPU
   std::map<std::string, GpuMemory> gpus_;
   uint64_t step_ns_;          // when the plan's last step was taken
-  uint64_t step_number_ = 0;  // of the plan that took it, not of new rates
+  uint64_t step_number_ = 0;  // the plan's number then; new rates keep it
   uint64_t moved_ns_;         // when the last move ended, or this leader began
   uint64_t planned_ns_ = 0;
   uint64_t new_moves_ = 0;                         // see TakeNewMoves

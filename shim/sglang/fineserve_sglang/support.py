@@ -27,6 +27,7 @@ _REFUSED = {
 }
 # Those whose drafts are judged in the slots that the model's allocator gives them.
 _DRAFTERS = (None, "EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
+_NO_VIEW = "unset FINESERVE_VIEW"  # a cure
 # Ranks of one engine that do not all decide and compute alike in each step. Those
 # of --data-parallel-size are engines of their own.
 _SIZES = {
@@ -78,31 +79,11 @@ def refuse(server_args: Any) -> None:
         )
 
 
-def _refuse_windows(configurator: Any) -> None:
-    """Refuses what does not go together with a pool of its own for sliding
-    windows. SGLang does each of these without such a pool."""
+def _excluded(configurator: Any) -> tuple[tuple[Any, str, str], ...]:
+    """Returns what does not go together yet with memory of the engine beside its
+    view: whether it is there, its name, and the cure."""
     server_args = configurator.server_args
-    for found, what in (
-        (server_args.speculative_algorithm, "--speculative-algorithm"),
-        (server_args.enable_hierarchical_cache, "--enable-hierarchical-cache"),
-        (server_args.tp_size > 1, "--tensor-parallel-size"),
-        (configurator.use_mla_backend, "latents (MLA)"),
-        (
-            not configurator.layer_info.full_attention_layer_ids,
-            "a model without other layers",
-        ),
-    ):
-        if found:
-            raise RuntimeError(
-                f"FineServe: a pool of its own for sliding windows is not "
-                f"supported with {what} yet: set --disable-hybrid-swa-memory"
-            )
-
-
-def _refuse_states(configurator: Any) -> None:
-    """Refuses what does not go together with state-space layers."""
-    server_args = configurator.server_args
-    for found, what, cure in (
+    return (
         (
             server_args.speculative_algorithm,
             "--speculative-algorithm",
@@ -114,17 +95,33 @@ def _refuse_states(configurator: Any) -> None:
             "remove it",
         ),
         (server_args.tp_size > 1, "--tensor-parallel-size", "set 1"),
-        (configurator.use_mla_backend, "latents (MLA)", "unset FINESERVE_VIEW"),
-        (
-            configurator.is_hybrid_swa,
-            "a pool of its own for sliding windows",
-            "unset FINESERVE_VIEW",
-        ),
-        (
-            not configurator.mambaish_config.full_attention_layer_ids,
-            "no attention",
-            "unset FINESERVE_VIEW",
-        ),
+        (configurator.use_mla_backend, "latents (MLA)", _NO_VIEW),
+    )
+
+
+def _refuse_windows(configurator: Any) -> None:
+    """Refuses what does not go together with a pool of its own for sliding
+    windows. SGLang does each of these without such a pool."""
+    others = configurator.layer_info.full_attention_layer_ids
+    for found, what, _ in (
+        *_excluded(configurator),
+        (not others, "a model without other layers", ""),
+    ):
+        if found:
+            raise RuntimeError(
+                f"FineServe: a pool of its own for sliding windows is not "
+                f"supported with {what} yet: set --disable-hybrid-swa-memory"
+            )
+
+
+def _refuse_states(configurator: Any) -> None:
+    """Refuses what does not go together with state-space layers."""
+    attention = configurator.mambaish_config.full_attention_layer_ids
+    windows = "a pool of its own for sliding windows"
+    for found, what, cure in (
+        *_excluded(configurator),
+        (configurator.is_hybrid_swa, windows, _NO_VIEW),
+        (not attention, "no attention", _NO_VIEW),
     ):
         if found:
             raise RuntimeError(
