@@ -24,13 +24,18 @@
 //                            by 32MiB; a variable of one of these goes before
 //   EMUCUDA_DRIVER_VERSION   default 13000; newer entry points do not resolve
 //   EMUCUDA_STREAM_DELAY_US  sleep before each copy, fill or host function
+//   EMUCUDA_LINK_MB_S        the rate of each device's link to the host, each
+//   way,
+//                            in 10^6 bytes a second; the copies of all
+//                            processes share it. Default: copies take what the
+//                            machine takes
 //   EMUCUDA_LINGER_MS        when a process dies, its queued writes happen that
 //                            much later, or when emucuda-linger gets SIGUSR1;
 //                            until then it keeps its memory and its place in
 //                            NVML's list (linger.h). Default 0: they die with
 //                            it. Needs emucuda-linger in the library's folder.
 //   EMUCUDA_PEERS            on (the default: each device reaches the memory of
-//                            all others), or off
+//                            all others, as over NVLink), or off
 //   EMUCUDA_CAPTURE          documented (the default), or strict: calls that
 //                            change mappings end captures of the modes that
 //                            forbid unsafe calls, too

@@ -8,6 +8,7 @@
 #include "tools/lab/device/api/submit_work.h"
 #include "tools/lab/device/api/subsystems.h"
 #include "tools/lab/device/linger/linger.h"
+#include "tools/lab/device/machine/device_list.h"
 #include "tools/lab/device/stream/context_table.h"
 
 namespace fineserve::driver {
@@ -26,6 +27,23 @@ using emucuda::SubmitTo;
 using emucuda::Wait;
 
 namespace {
+
+using emucuda::HostLink;
+
+// A copy between host and device takes as long as the link of the device that
+// copies, wherever the device memory is.
+CUresult CopyByLink(const emucuda::AddressSpace& space, int device, Place to,
+                    Place from, size_t bytes) {
+  HostLink* const link = to.on_device == from.on_device
+                             ? nullptr
+                             : emucuda::Devices()[device].link.get();
+  if (link == nullptr) return emucuda::Copy(space, device, to, from, bytes);
+  const uint64_t end_ns = link->Book(
+      to.on_device ? HostLink::Way::kToDevice : HostLink::Way::kToHost, bytes);
+  const CUresult result = emucuda::Copy(space, device, to, from, bytes);
+  HostLink::WaitUntil(end_ns);
+  return result;
+}
 
 // Pageable sources of up to this size are staged during the call, as a real
 // driver does.
@@ -74,7 +92,7 @@ CUresult CopyAny(Context& context, CUdeviceptr to, CUdeviceptr from,
   return SubmitTo(context, stream, wait,
                   [lingering = std::move(lingering), &space,
                    device = context.device(), target, source, bytes] {
-                    return emucuda::Copy(space, device, target, source, bytes);
+                    return CopyByLink(space, device, target, source, bytes);
                   });
 }
 

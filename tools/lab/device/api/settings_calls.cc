@@ -119,20 +119,19 @@ CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
 
 CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute,
                                  CUdevice from, CUdevice to) {
-  return Call(Entry::cuDeviceGetP2PAttribute, Require::kInit,
-              Logged(attribute, from, to), [&] {
-                if (value == nullptr || attribute == 0)
-                  return CUDA_ERROR_INVALID_VALUE;
-                if (!BothExist(from, to) || from == to) {
-                  return CUDA_ERROR_INVALID_DEVICE;
-                }
-                *value =
-                    attribute == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED &&
-                            !emucuda::DriverSettings().lacks_peers
-                        ? 1
-                        : 0;
-                return CUDA_SUCCESS;
-              });
+  return Call(
+      Entry::cuDeviceGetP2PAttribute, Require::kInit,
+      Logged(attribute, from, to), [&] {
+        if (value == nullptr || attribute == 0) return CUDA_ERROR_INVALID_VALUE;
+        if (!BothExist(from, to) || from == to) {
+          return CUDA_ERROR_INVALID_DEVICE;
+        }
+        const bool has_it =
+            attribute == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
+            attribute == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
+        *value = has_it && !emucuda::DriverSettings().lacks_peers ? 1 : 0;
+        return CUDA_SUCCESS;
+      });
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {

@@ -13,13 +13,17 @@ std::optional<DeviceList> DeviceList::Open(const StateFolder& folder,
     auto memory = PhysicalMemory::Open(folder, number, settings.memory_bytes,
                                        settings.poison, settings.mps_server,
                                        !settings.not_persistent);
-    if (memory == nullptr) {
+    auto link = settings.link_bytes_per_s == 0
+                    ? nullptr
+                    : HostLink::Open(folder, number, settings.link_bytes_per_s);
+    const bool has_link = link != nullptr || settings.link_bytes_per_s == 0;
+    if (memory == nullptr || !has_link) {
       *complaint = "emucuda: the files of device " + std::to_string(number) +
                    " in " + settings.folder + " cannot be opened or sized";
       return std::nullopt;
     }
-    list.devices_.push_back(
-        {number, folder.DeviceUuid(number), std::move(memory)});
+    list.devices_.push_back({number, folder.DeviceUuid(number),
+                             std::move(memory), std::move(link)});
   }
   return list;
 }

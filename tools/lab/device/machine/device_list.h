@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/lab/device/machine/environment_settings.h"
+#include "tools/lab/device/machine/host_link.h"
 #include "tools/lab/device/machine/physical_memory.h"
 #include "tools/lab/device/machine/state_folder.h"
 
@@ -16,6 +17,7 @@ struct Device {
   int number = 0;  // in the machine; the place in the list is the ordinal
   Uuid uuid = {};
   std::unique_ptr<PhysicalMemory> memory;
+  std::unique_ptr<HostLink> link;  // null: copies take no time of it
 };
 
 // The machine's devices that a process has opened, by ordinal. Immutable once

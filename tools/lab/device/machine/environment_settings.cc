@@ -190,6 +190,9 @@ Settings ReadSettings(std::string* complaint) {
              complaint);
   ReadNumber("EMUCUDA_STREAM_DELAY_US", 0, 1000000000,
              &settings.stream_delay_us, complaint);
+  uint64_t link_mb_per_s = 0;
+  ReadNumber("EMUCUDA_LINK_MB_S", 1, 1000000, &link_mb_per_s, complaint);
+  settings.link_bytes_per_s = link_mb_per_s * 1000000;
   ReadNumber("EMUCUDA_GPU_DIRECT_RDMA", 0, 1, &settings.gpu_direct_rdma,
              complaint);
   // Tensor maps would be for 90.

@@ -32,10 +32,11 @@ struct Settings {
   bool lacks_virtual_memory = false;
   bool lacks_peers = false;  // no device reaches another one's memory
   bool strict_captures = false;
-  bool exclusive = false;       // compute mode EXCLUSIVE_PROCESS
-  bool mig_instance = false;    // each device is one
-  bool confidential = false;    // computing
-  bool reversed_order = false;  // of devices, unless PCI's order is asked for
+  bool exclusive = false;         // compute mode EXCLUSIVE_PROCESS
+  bool mig_instance = false;      // each device is one
+  bool confidential = false;      // computing
+  bool reversed_order = false;    // of devices, unless PCI's order is asked for
+  uint64_t link_bytes_per_s = 0;  // to the host, each way; 0: no limit
   unsigned linger_ms = 0;
   unsigned teardown_us_per_gib = 0;
   unsigned nvml_latency_us = 0;

@@ -21,6 +21,7 @@ std::string FormatUuid(const Uuid& uuid);
 //                  references of all processes (physical_memory.h)
 //   gpuN.control   header, client slots, granule directory (control_file.h)
 //   gpuN.errors    a byte for each uncorrectable error of its memory
+//   gpuN.link      until when its link to the host is taken (host_link.h)
 // and, until all its ranks have joined, nccl-ID for a communicator
 // (nccl/shared_region.h).
 class StateFolder {
