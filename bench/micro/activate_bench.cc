@@ -33,9 +33,14 @@ fineserved, the emulated device, whose link is a copy in memory. Baselines in th
 same run, on as much memory in pieces of the same sizes: making it and copying to
 it from registered host memory, and a pass of the fingerprint kernel. On the
 emulated device that kernel runs on the host, some hundred times slower than on
-an H100: a pass is taken off an activation, which ends with one.)";
+an H100: a pass is taken off an activation, which ends with one.
+
+Then on devices whose links to the host have a rate that both share with other
+processes, so that the link is what an activation takes: by the engine's own link
+alone, and with that of a second GPU, whose daemon copies a part.)";
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr double kLinkBytesPerS = 400e6;  // as EMUCUDA_LINK_MB_S below
 
 void RightOrDie(driver::CUresult result) {
   if (result != driver::CUDA_SUCCESS) Die(absl::StrCat("CUDA error ", result));
@@ -49,13 +54,14 @@ double Seconds(const RealClock& clock, uint64_t since_ns) {
 class Engine {
  public:
   Engine(const GpuSite& site, const std::string& name, uint64_t weights_mib,
-         bool under_shim) {
+         bool under_shim, const process::Environment& own = {}) {
     const RealClock clock;
     const uint64_t began_ns = clock.NowNs();
     process::Environment more = {{"FINESERVE_ENGINE", name},
                                  {"FINESERVE_KV_SIZES", "4MiB"},
                                  {"FINESERVE_EVICT", "auto"}};
     if (!under_shim) more["LD_PRELOAD"] = "";
+    more.insert(own.begin(), own.end());
     process_ = std::make_unique<stage::Process>(
         process::Words(absl::StrCat(site.Program("stock_engine"),
                                     " --kv 4MiB --weights ", weights_mib,
@@ -141,7 +147,8 @@ class Bench {
         OrDie(abi::ConnectObserver(site_.SocketPath())));
   }
 
-  void Run(Report* report) {
+  // Returns the seconds of a pass of the fingerprint kernel, by byte.
+  double Run(Report* report) {
     std::vector<double> plain_s, shim_s;
     for (uint64_t i = 0; i < rounds_; ++i) {
       plain_s.push_back(Engine(site_, "plain", weights_mib_, false).start_s());
@@ -192,6 +199,7 @@ class Bench {
                   Compare::kAtMost);
     report->Claim("plain start / start of one that can leave",
                   Median(plain_s) / Median(shim_s), 0.97, Compare::kAtLeast);
+    return Median(pass_s) / static_cast<double>(moved_bytes_);
   }
 
  private:
@@ -208,6 +216,61 @@ class Bench {
   uint64_t moved_bytes_ = 0;
 };
 
+// Activations by one link to the host and by two.
+class LinksBench {
+ public:
+  LinksBench(uint64_t weights_mib, uint64_t rounds)
+      : weights_mib_(weights_mib), rounds_(rounds) {
+    site_.Set("EMUCUDA_DEVICES", "2");
+    site_.Set("EMUCUDA_LINK_MB_S", "400");
+    site_.StartDaemon(Flags(0));
+    link_ = std::make_unique<abi::ObserverLink>(
+        OrDie(abi::ConnectObserver(site_.SocketPath())));
+    site_.AddDaemon(Flags(1));
+  }
+
+  void Run(double pass_s_per_byte, Report* report) {
+    const Engine chat(site_, "chat", weights_mib_, true);
+    const double one_s = Activation();
+    const double pass_s = pass_s_per_byte * bytes_;
+    // The second daemon copies for others once an engine may leave its own GPU.
+    const Engine other(site_, "other", 16, true,
+                       {{"CUDA_VISIBLE_DEVICES", "1"}});
+    const double two_s = Activation();
+    const double link_s = bytes_ / kLinkBytesPerS;
+    report->Figure("what the bytes take on one emulated link (ms)",
+                   link_s * 1e3);
+    report->Figure("activation by it (ms)", one_s * 1e3);
+    report->Figure("activation by two (ms)", two_s * 1e3);
+    report->Claim("activation by one link, less a pass / bytes / rate",
+                  (one_s - pass_s) / link_s, 1.15, Compare::kAtMost);
+    report->Claim("activation by two links / by one, both less a pass",
+                  (two_s - pass_s) / (one_s - pass_s), 0.6, Compare::kAtMost);
+  }
+
+ private:
+  static std::vector<std::string> Flags(int gpu) {
+    return {"--pool", "64MiB", "--slab",
+            "4MiB",   "--gpu", absl::StrCat("emulated:", gpu)};
+  }
+  // The median of some, after one that registers memory.
+  double Activation() {
+    std::vector<double> in_s;
+    for (uint64_t i = 0; i <= rounds_; ++i) {
+      OrDie(MoveTimed(*link_, "chat", abi::Place::kHost));
+      const TimedMove in = OrDie(MoveTimed(*link_, "chat", abi::Place::kGpu));
+      bytes_ = static_cast<double>(in.bytes);
+      if (i > 0) in_s.push_back(in.seconds);
+    }
+    return Median(in_s);
+  }
+
+  const uint64_t weights_mib_, rounds_;
+  GpuSite site_;
+  std::unique_ptr<abi::ObserverLink> link_;
+  double bytes_ = 0;
+};
+
 int Main(int argc, char** argv) {
   const Arguments arguments = Arguments::ReadOrExit(
       argc, argv,
@@ -216,7 +279,10 @@ int Main(int argc, char** argv) {
        {{"--weights", "MIB", "512", "of each engine"},
         {"--rounds", "N", "9", "of evictions, activations and starts"}}});
   Report report("activate");
-  Bench(arguments.Count("--weights"), arguments.Count("--rounds")).Run(&report);
+  const uint64_t weights_mib = arguments.Count("--weights");
+  const uint64_t rounds = arguments.Count("--rounds");
+  const double pass_s_per_byte = Bench(weights_mib, rounds).Run(&report);
+  LinksBench(weights_mib, rounds).Run(pass_s_per_byte, &report);
   return Finish(report, arguments);
 }
 

@@ -69,6 +69,8 @@ enum class MessageType : uint16_t {
   kEndReadDone = 52,
   kRecallRequest = 53,
   kRecallDone = 54,
+  kCarryRequest = 55,
+  kCarryDone = 56,
 };
 
 // This header is the same in every version, forever, so that two versions can

@@ -101,6 +101,11 @@
 //                                ←    OfferAnswer [+ inventory, files]
 //                                                              | Refused
 //
+// and may have it copy what comes back to its own GPU:
+//
+//   CarryRequest + file, memory  →    (several before the first answer)
+//   ...                          ←    CarryDone                | Refused
+//
 // Two processes that share memory by CUDA's legacy IPC speak to each other
 // (share_messages.h).
 //

@@ -242,6 +242,28 @@ struct OfferAnswer {
 };
 static_assert(sizeof(OfferAnswer) == 24);
 
+// A request of an observer that is another daemon: copies a part of a copy in
+// its store to the memory that is to be filled with it, over the link of the
+// GPU of the daemon that is asked. Carries descriptors of the store's file and
+// of the memory. Its sequence is unique among those of its process. Refused if
+// that GPU has work of its own, or is not connected to the other one: nothing
+// is written then. Without an answer the memory must not be used, since it may
+// still be written to.
+struct CarryRequest {
+  static constexpr MessageType kType = MessageType::kCarryRequest;
+  MessageHeader header;
+  uint64_t file_offset;   // of the copy
+  uint64_t memory_bytes;  // of the copy, and of the memory
+  uint64_t offset;        // in both
+  uint64_t bytes;
+};
+static_assert(sizeof(CarryRequest) == 48);
+
+struct CarryDone {
+  static constexpr MessageType kType = MessageType::kCarryDone;
+  MessageHeader header;
+};
+
 }  // namespace fineserve::abi
 
 #endif  // DAEMON_CONTRACT_ABI_MOVE_MESSAGES_H_

@@ -121,6 +121,10 @@ constexpr Metric kRows[] = {
      "What engines that are out would take if nothing were shared"},
     {Id::kStoredBytes, kDaemon, kCounter, "fineserve_stored_bytes_total",
      "bytes", "how", "What has left the GPU: copied, or found in the store"},
+    {Id::kFilledBytes, kDaemon, kCounter, "fineserve_filled_bytes_total",
+     "bytes", "link",
+     "What has come back to the GPU: by its own link to the host, or by other "
+     "GPUs'"},
     {Id::kEngineSwapTime, kDaemon, kGauge, "fineserve_engine_swap_seconds",
      "seconds", "engine,model",
      "Time for which steps of a guarded or strict view waited while slabs were "

@@ -58,6 +58,7 @@ enum class MetricId : uint8_t {
   kStoreLimitBytes,
   kStoreUnsharedBytes,
   kStoredBytes,
+  kFilledBytes,
   kEngineSwapTime,
   kEngineLongestSwap,
   kEngineStarts,

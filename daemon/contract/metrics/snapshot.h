@@ -119,6 +119,9 @@ struct StoreFigures {
   uint64_t found_bytes = 0;   // that did not have to be copied
   uint64_t copies = 0;
   uint64_t others_bytes = 0;  // needed here, in other daemons' stores
+  // That came back, by this GPU's own link to the host and by those of others.
+  uint64_t own_link_bytes = 0;
+  uint64_t other_links_bytes = 0;
 };
 
 struct PoolFigures {

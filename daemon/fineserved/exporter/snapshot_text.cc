@@ -82,6 +82,8 @@ void AddPool(const metrics::PoolFigures& pool, Page* page) {
   page->Add(MetricId::kStoreUnsharedBytes, {}, Number(store.unshared_bytes));
   page->Add(MetricId::kStoredBytes, {"copied"}, Number(store.copied_bytes));
   page->Add(MetricId::kStoredBytes, {"found"}, Number(store.found_bytes));
+  page->Add(MetricId::kFilledBytes, {"own"}, Number(store.own_link_bytes));
+  page->Add(MetricId::kFilledBytes, {"other"}, Number(store.other_links_bytes));
   page->AddTimes(MetricId::kAskBackTime, {}, pool.ask_back);
   page->AddTimes(MetricId::kZeroingTime, {}, pool.zeroing);
 }

@@ -1,6 +1,8 @@
 // The part of SocketServer that moves engines' resident memory: it carries out
 // the decisions of MoveBook.
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -214,10 +216,12 @@ bool SocketServer::HandleCompare(PeerConnection* c, abi::Received* received) {
 // too.
 void SocketServer::AnswerCopied() {
   for (const store::StoreThread::Result& result : store_->Take()) {
+    const bool is_carry = result.of == store::StoreThread::Work::kCarry;
     const auto asker = std::find_if(
         connections_.begin(), connections_.end(), [&](const PeerConnection& c) {
           return HolderOf(c.peer.pid) == result.holder &&
-                 c.copying == result.order;
+                 (is_carry ? c.carrying.contains(result.order)
+                           : c.copying == result.order);
         });
     if (asker == connections_.end()) continue;
     switch (result.of) {
@@ -229,6 +233,9 @@ void SocketServer::AnswerCopied() {
         break;
       case store::StoreThread::Work::kCompare:
         SendCompared(&*asker, result.order, result.kept.status());
+        break;
+      case store::StoreThread::Work::kCarry:
+        SendCarried(&*asker, result.order, result.kept.status());
         break;
     }
   }
@@ -332,6 +339,41 @@ bool SocketServer::HandleOffer(PeerConnection* c, const abi::OfferRequest& r) {
   }
   return abi::Send(c->socket.get(), answer, descriptors.data(),
                    static_cast<uint32_t>(descriptors.size())) == 0;
+}
+
+// Another daemon's memory comes back over this GPU's link.
+bool SocketServer::HandleCarry(PeerConnection* c, abi::Received* received) {
+  abi::CarryRequest request;
+  if (c->engine != slab::kNoEngine || !received->As(&request) ||
+      received->descriptor_count() != 2) {
+    return Dropped();
+  }
+  store::Transfer whole = {driver::Descriptor(received->TakeDescriptor(0)),
+                           request.file_offset,
+                           {0, request.memory_bytes,
+                            driver::Descriptor(received->TakeDescriptor(1))}};
+  const uint32_t sequence = request.header.sequence;
+  if (store_ == nullptr ||
+      !store_->Carry(HolderOf(c->peer.pid), sequence, std::move(whole),
+                     request.offset, request.bytes)) {
+    return Refuse(c, sequence, RefusalCode::kMove,
+                  "this GPU has memory of its own to move");
+  }
+  c->carrying.insert(sequence);
+  return true;
+}
+
+// The end of the connection says that something may still be written.
+void SocketServer::SendCarried(PeerConnection* c, uint32_t sequence,
+                               const absl::Status& status) {
+  c->carrying.erase(sequence);
+  if (status.ok()) {
+    abi::Send(c->socket.get(), abi::MakeMessage<abi::CarryDone>(sequence));
+  } else if (absl::IsAborted(status)) {
+    shutdown(c->socket.get(), SHUT_RDWR);
+  } else {
+    Refuse(c, sequence, RefusalCode::kMove, std::string(status.message()));
+  }
 }
 
 void SocketServer::Need(slab::EngineId engine) {

@@ -54,9 +54,10 @@ struct PeerConnection {
   bool is_mover = false;
   bool is_follower = false;  // of a process whose memory is another daemon's
   std::vector<store::Handed> handed;
-  size_t filling = 0;          // allocations that were handed over to be filled
-  uint32_t copying = 0;        // the order for which the store copies; 0: none
-  uint32_t move_sequence = 0;  // of the message that waits for an answer
+  size_t filling = 0;    // allocations that were handed over to be filled
+  uint32_t copying = 0;  // the order for which the store copies; 0: none
+  std::set<uint32_t> carrying;  // CarryRequests without an answer
+  uint32_t move_sequence = 0;   // of the message that waits for an answer
   std::list<PeerConnection>::iterator self;
 };
 

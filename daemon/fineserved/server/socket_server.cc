@@ -152,6 +152,9 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
     c->scoreboard = {};
   }
   if (c->is_mover) return HandleMover(c, received);
+  if (header->type == abi::MessageType::kCarryRequest) {
+    return HandleCarry(c, received);
+  }
   bool stays = false;
   const auto is = [&]<typename Message>(bool (SocketServer::*handle)(
                       PeerConnection*, const Message&)) {

@@ -129,6 +129,7 @@ class SocketServer {
   bool HandleDrop(PeerConnection* c, const abi::DropRequest& request);
   bool HandleStore(PeerConnection* c, const abi::StoreRequest& request);
   bool HandleOffer(PeerConnection* c, const abi::OfferRequest& request);
+  bool HandleCarry(PeerConnection* c, abi::Received* received);
   bool HandleMover(PeerConnection* c, abi::Received* received);
   bool HandleReport(PeerConnection* c, const abi::MoveReport& report);
   void LetGo(PeerConnection* c);
@@ -140,6 +141,8 @@ class SocketServer {
   void SendCopied(PeerConnection* c, const store::StoreThread::Result& result);
   void SendFilled(PeerConnection* c, uint32_t order,
                   const absl::Status& status);
+  void SendCarried(PeerConnection* c, uint32_t sequence,
+                   const absl::Status& status);
   void SendCompared(PeerConnection* c, uint32_t order,
                     const absl::Status& status);
   void LogFailure(const PeerConnection& c, const abi::MoveReport& report);

@@ -26,7 +26,7 @@
 #include "daemon/fineserved/backing/cuda_backing.h"
 #include "daemon/fineserved/backing/device_thread.h"
 #include "daemon/fineserved/backing/measured_backing.h"
-#include "daemon/fineserved/eviction/other_stores.h"
+#include "daemon/fineserved/eviction/other_daemons.h"
 #include "daemon/fineserved/eviction/replica_look.h"
 #include "daemon/fineserved/pool/measured_pool.h"
 #include "daemon/fineserved/pool/pool_kv.h"
@@ -341,7 +341,7 @@ void Daemon::OpenStore(const StartPlan& plan) {
       std::make_unique<store::StoreThread>(plan.driver, plan.device.ordinal);
   store_->SetLimit(config_.store.bytes);
   store_->SetOthers(
-      [socket = endpoint_.socket_path()] { return AskOtherStores(socket); });
+      [socket = endpoint_.socket_path()] { return AskOtherDaemons(socket); });
   store_done_ = loop_.OnReadable(store_->descriptor(),
                                  [this] { sockets_.AnswerCopied(); });
   sockets_.SetStore(store_.get());

@@ -13,6 +13,7 @@
 #include "daemon/base/log/log.h"
 #include "daemon/contract/abi/move_messages.h"
 #include "daemon/fineserved/store/inventory_file.h"
+#include "daemon/fineserved/store/own_link.h"
 #include "kernels/driver/status.h"
 
 namespace fineserve::store {
@@ -67,6 +68,14 @@ namespace {
 // Numbers of an offer's entries.
 constexpr uint32_t kUncheckedCopy = 1;  // its bytes were not read yet
 
+// Large allocations come by other GPUs' links, too, in pieces of this size;
+// H100: 0.6 ms of a link.
+constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
+constexpr uint64_t kSharedBytes = uint64_t{8} << 20;
+
+// How long the host's memory is held at most that was carried from.
+constexpr int kLetGoMs = 1000;
+
 // A fingerprint that is known is believed after a look at as many bytes.
 constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
 
@@ -105,20 +114,23 @@ struct Store::Job {
 // Memory that is being filled.
 struct Store::Filling {
   uint32_t order = 0;
-  absl::Status status = {};  // the first error
+  absl::Status status = {};    // the first error
+  uint64_t others_before = 0;  // bytes that had come by other GPUs' links
   std::vector<MappedMemory> mapped = {};
   std::vector<ByteRange> ranges = {};
   std::vector<CopyId> copies = {};  // one for each range
 };
 
 Store::Store(const driver::Driver& driver, driver::CUdevice device)
-    : driver_(driver), device_(device) {}
+    : driver_(driver), device_(device), carrier_(driver, device) {}
 
 Store::~Store() {
   if (!context_) return;
   context_->MakeCurrent();
   if (stream_ != nullptr) Rest().IgnoreError();
   fillings_.clear();
+  queue_.reset();
+  carrier_.Clear();
   pinned_.clear();
   if (digests_ != 0) driver_.call().cuMemFree_v2(digests_);
   if (stream_ != nullptr) driver_.call().cuStreamDestroy_v2(stream_);
@@ -142,6 +154,7 @@ absl::Status Store::Begin() {
         driver_.call().cuStreamCreate(&stream_, driver::CU_STREAM_NON_BLOCKING),
         "cuStreamCreate");
     if (!s.ok()) return s;
+    queue_.emplace(std::make_unique<OwnLink>(driver_, stream_));
   }
   // Now: a GPU that an engine comes back to may be full.
   if (digests_ == 0) {
@@ -242,21 +255,20 @@ char* Store::Pinned(const CopyPlace& place) {
   return base;
 }
 
-void Store::Fill(HolderId holder, uint32_t order,
-                 const std::vector<Handed>& memory) {
+void Store::Fill(HolderId holder, uint32_t order, std::vector<Handed> memory) {
   const auto former = fillings_.find(holder);
   if (former != fillings_.end() && former->second.order != order) {
     DropFilling(holder);
   }
-  Filling& filling =
-      fillings_.try_emplace(holder, Filling{order}).first->second;
+  const auto [at, is_new] = fillings_.try_emplace(holder, Filling{order});
+  Filling& filling = at->second;
+  if (is_new && queue_) filling.others_before = queue_->others_bytes();
   if (filling.status.ok() && !memory.empty()) {
-    filling.status = BeginFill(holder, memory, &filling);
+    filling.status = BeginFill(holder, std::move(memory), &filling);
   }
 }
 
-absl::Status Store::BeginFill(HolderId holder,
-                              const std::vector<Handed>& memory,
+absl::Status Store::BeginFill(HolderId holder, std::vector<Handed> memory,
                               Filling* filling) {
   absl::Status s = Begin();
   if (!s.ok()) return s;
@@ -272,22 +284,51 @@ absl::Status Store::BeginFill(HolderId holder,
       MappedMemory::Map(driver_, device_, memory);
   if (!mapped.ok()) return mapped.status();
   filling->mapped.push_back(*std::move(mapped));
-  const driver::EntryPoints& call = driver_.call();
   for (size_t i = 0; i < copies.size(); ++i) {
     const ByteRange range = filling->mapped.back().ranges()[i];
-    const char* const base = Pinned(contents_.PlaceOf(copies[i]));
+    const CopyPlace place = contents_.PlaceOf(copies[i]);
+    const char* const base = Pinned(place);
     if (base == nullptr) {
       return absl::ResourceExhaustedError("the store's file cannot be mapped");
     }
-    s = ToStatus(
-        call,
-        call.cuMemcpyHtoDAsync_v2(range.address, base, range.bytes, stream_),
-        "copying to the GPU");
+    s = Enqueue({holder, base, range.address, range.bytes}, place,
+                std::move(memory[i]));
     if (!s.ok()) return s;
     filling->ranges.push_back(range);
     filling->copies.push_back(copies[i]);
   }
   return absl::OkStatus();
+}
+
+// In pieces, if other links are to share the work.
+absl::Status Store::Enqueue(Piece whole, const CopyPlace& place,
+                            Handed memory) {
+  if (!queue_->has_others() || whole.bytes < kSharedBytes) {
+    queue_->Add(std::move(whole));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<driver::Descriptor> file = files_[place.file].Claim({});
+  if (!file.ok()) return file.status();
+  const auto transfer = std::make_shared<const Transfer>(
+      Transfer{*std::move(file), place.offset, std::move(memory)});
+  for (uint64_t at = 0; at < whole.bytes; at += kPieceBytes) {
+    queue_->Add({whole.holder, whole.from + at, whole.to + at,
+                 std::min(kPieceBytes, whole.bytes - at), transfer, at});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Store::Carry(const Transfer& whole, uint64_t offset,
+                          uint64_t bytes) {
+  if (!prepared_) {
+    return absl::FailedPreconditionError("no engine may leave this GPU");
+  }
+  return carrier_.Carry(whole, offset, bytes, stream_);
+}
+
+int Store::LetGoOfCarried() {
+  carrier_.LetGoUnneeded();
+  return carrier_.is_empty() ? -1 : kLetGoMs;
 }
 
 absl::Status Store::FinishFill(HolderId holder, uint32_t order,
@@ -301,7 +342,13 @@ absl::Status Store::FinishFill(HolderId holder, uint32_t order,
   if (s.ok() && filling.copies.size() != total) {
     s = absl::AbortedError("some of what was handed over was let go");
   }
+  if (s.ok() && total != 0) s = queue_->Finish(holder);
   if (s.ok() && total != 0) s = Check(filling);
+  const bool has_come = s.ok() && total != 0;
+  if (has_come && queue_->others_bytes() != filling.others_before) {
+    log::Info("{} bytes came by other GPUs' links",
+              queue_->others_bytes() - filling.others_before);
+  }
   DropFilling(holder);
   return s;
 }
@@ -319,6 +366,9 @@ absl::Status Store::Check(const Filling& filling) {
   if (!prints.ok()) return prints.status();
   for (size_t i = 0; i < prints->size(); ++i) {
     if ((*prints)[i] == contents_.KeyOf(filling.copies[i]).print) continue;
+    if (HasItsFingerprint(filling.copies[i])) {
+      return absl::InternalError("a link brought other bytes than the copy's");
+    }
     contents_.Hide(filling.copies[i]);
     is_offer_old_ = true;
     return absl::DataLossError(
@@ -358,6 +408,7 @@ absl::Status Store::Compare(const std::vector<Handed>& memory) {
 void Store::DropFilling(HolderId holder) {
   const auto filling = fillings_.find(holder);
   if (filling == fillings_.end()) return;
+  if (queue_) queue_->Drop(holder);
   if (stream_ != nullptr) Rest().IgnoreError();
   fillings_.erase(filling);
 }
@@ -388,10 +439,13 @@ absl::StatusOr<bool> Store::Use(Job* job, size_t i, CopyId copy) {
 }
 
 absl::Status Store::MatchOthers(Job* job) {
-  for (const Offer& offer : ask_others_()) {
-    const absl::Status s = MatchOffer(offer, job);
+  std::vector<std::unique_ptr<Link>> links;
+  for (OtherDaemon& other : ask_others_()) {
+    const absl::Status s = MatchOffer(other.offer, job);
     if (!s.ok()) return s;
+    if (other.link != nullptr) links.push_back(std::move(other.link));
   }
+  queue_->SetOthers(std::move(links));
   CloseUnused();
   return absl::OkStatus();
 }
@@ -798,7 +852,9 @@ metrics::StoreFigures Store::figures() const {
           copied_bytes_,
           found_bytes_,
           contents_.copies(),
-          contents_.others_bytes()};
+          contents_.others_bytes(),
+          queue_ ? queue_->own_bytes() : 0,
+          queue_ ? queue_->others_bytes() : 0};
 }
 
 }  // namespace fineserve::store

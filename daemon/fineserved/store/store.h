@@ -14,22 +14,17 @@
 #include "absl/status/statusor.h"
 #include "daemon/contract/abi/inventory.h"
 #include "daemon/contract/metrics/snapshot.h"
+#include "daemon/fineserved/store/carrier.h"
 #include "daemon/fineserved/store/contents.h"
+#include "daemon/fineserved/store/fill_queue.h"
 #include "daemon/fineserved/store/pinned_range.h"
 #include "daemon/fineserved/store/store_file.h"
+#include "daemon/fineserved/store/transfer.h"
 #include "kernels/driver/driver.h"
 #include "kernels/driver/driver_handles.h"
 #include "kernels/fingerprint_kernel.h"
 
 namespace fineserve::store {
-
-// An allocation that a process hands over: a descriptor of its memory on the
-// GPU, whose size is a multiple of the device's granularity.
-struct Handed {
-  uint32_t number = 0;
-  uint64_t bytes = 0;
-  driver::Descriptor memory;
-};
 
 // The result of Keep: what the process holds while it is out, and after.
 struct Kept {
@@ -46,6 +41,12 @@ struct Offer {
   std::vector<driver::Descriptor> files;
 };
 
+// Another daemon of the machine.
+struct OtherDaemon {
+  Offer offer;  // without an inventory: there is none
+  std::unique_ptr<Link> link;
+};
+
 // The host memory of one daemon that keeps evicted contents by fingerprint: a
 // content that it, or another daemon of the machine, has already is not copied
 // again, whoever left it there (design note 0039). Confined to one thread;
@@ -56,8 +57,9 @@ class Store {
   Store(const driver::Driver& driver, driver::CUdevice device);
   ~Store();
 
-  // How to learn what the other daemons offer; by default there are none.
-  using AskOthers = std::function<std::vector<Offer>()>;
+  // How to learn of the other daemons, before copies are made; by default there
+  // are none.
+  using AskOthers = std::function<std::vector<OtherDaemon>()>;
   void SetOthers(AskOthers ask) { ask_others_ = std::move(ask); }
 
   // The bytes that it may hold; 0: what the host has left.
@@ -76,9 +78,15 @@ class Store {
   // been checked, or the first error. DataLoss if a copy is no longer what was
   // copied: then the process must not go on with it. Commit, Return and Forget
   // end what was begun.
-  void Fill(HolderId holder, uint32_t order, const std::vector<Handed>& memory);
+  void Fill(HolderId holder, uint32_t order, std::vector<Handed> memory);
   // `total`: what was handed over with that order, or else it has failed.
   absl::Status FinishFill(HolderId holder, uint32_t order, uint32_t total);
+  // Copies a part of another daemon's copy to another GPU's memory
+  // (Carrier::Carry). FailedPrecondition unless Prepare has had memory.
+  absl::Status Carry(const Transfer& whole, uint64_t offset, uint64_t bytes);
+  // Lets go of what was carried and is not needed any longer. Returns in how
+  // many ms to call it again; -1: there is nothing.
+  int LetGoOfCarried();
   // Compares the first with the second, the third with the fourth and so on, by
   // their fingerprints. FailedPrecondition unless each pair is equal. None of
   // the memory is written until it returns.
@@ -113,8 +121,9 @@ class Store {
   absl::Status Begin();
   absl::StatusOr<std::vector<kernels::Fingerprint>> Fingerprints(
       const std::vector<kernels::ByteRange>& ranges);
-  absl::Status BeginFill(HolderId holder, const std::vector<Handed>& memory,
+  absl::Status BeginFill(HolderId holder, std::vector<Handed> memory,
                          Filling* filling);
+  absl::Status Enqueue(Piece whole, const CopyPlace& place, Handed memory);
   absl::Status Check(const Filling& filling);
   void DropFilling(HolderId holder);
   absl::Status Rest();
@@ -159,13 +168,15 @@ class Store {
   std::optional<uint32_t> own_file_;  // that new copies go to
   Contents contents_;
   std::map<HolderId, Claims> claims_;
-  AskOthers ask_others_ = [] { return std::vector<Offer>(); };
+  AskOthers ask_others_ = [] { return std::vector<OtherDaemon>(); };
   std::shared_ptr<const Offer> offer_;
   bool is_offer_old_ = false;
   // By file and offset. They end before their files.
   std::map<std::pair<uint32_t, uint64_t>, PinnedRange> pinned_;
   driver::CUstream stream_ = nullptr;
   driver::CUdeviceptr digests_ = 0;  // room for all of a process's
+  std::optional<FillQueue> queue_;   // once there is a stream
+  Carrier carrier_;
   bool prepared_ = false;
   bool warned_ = false;  // that memory cannot be registered
   std::map<HolderId, Filling> fillings_;

@@ -166,6 +166,11 @@ bool StoreFile::Lock(const FileRange& copy) {
   return false;
 }
 
+bool StoreFile::IsLockedByOthers(const FileRange& copy) const {
+  struct flock lock = LockOf(F_WRLCK, copy);
+  return fcntl(file_.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 void StoreFile::LetGo(const FileRange& copy) {
   if (!has_locks_ || !file_.valid()) return;
   // First: of two that let go at once, the second one frees it.

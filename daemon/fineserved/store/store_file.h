@@ -44,6 +44,8 @@ class StoreFile {
   // Locks a copy that is there. False if it is not: some of it was never
   // written, or was freed.
   bool Lock(const FileRange& copy);
+  // True if another daemon or a process has locked any of it.
+  bool IsLockedByOthers(const FileRange& copy) const;
   // Unlocks it, and frees it if no other process has locked any of it.
   void LetGo(const FileRange& copy);
   // Frees between two places that no process has locked, this one's own locks

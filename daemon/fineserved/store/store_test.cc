@@ -89,9 +89,10 @@ class StoreTest : public ::testing::Test {
     if (kept.ok()) store_->Commit(holder);
     return kept;
   }
-  absl::Status Restore(HolderId holder, const std::vector<Handed>& memory) {
-    store_->Fill(holder, 7, memory);
-    return store_->FinishFill(holder, 7, static_cast<uint32_t>(memory.size()));
+  absl::Status Restore(HolderId holder, std::vector<Handed> memory) {
+    const auto total = static_cast<uint32_t>(memory.size());
+    store_->Fill(holder, 7, std::move(memory));
+    return store_->FinishFill(holder, 7, total);
   }
   // The letters of the copies, in order; ! for one that is not of one letter.
   static std::string Letters(const Kept& kept) {
@@ -407,12 +408,12 @@ class SharedStoreTest : public AdoptionTest {
     other_->SetOthers([this] { return OfferOf(store_.get()); });
   }
   // As the socket hands it over.
-  static std::vector<Offer> OfferOf(Store* store) {
-    std::vector<Offer> offers;
+  static std::vector<OtherDaemon> OfferOf(Store* store) {
+    std::vector<OtherDaemon> offers;
     if (store == nullptr) return offers;
     const std::shared_ptr<const Offer> made = store->offer();
     if (made == nullptr) return offers;
-    Offer& offer = offers.emplace_back();
+    Offer& offer = offers.emplace_back().offer;
     offer.inventory.Reset(dup(made->inventory.get()));
     for (const driver::Descriptor& file : made->files) {
       offer.files.emplace_back(dup(file.get()));
@@ -542,7 +543,7 @@ TEST_F(SharedStoreTest, CopyThatWasFreedSinceItWasOfferedIsCopied) {
   const Allocation a = Make('a');
   ASSERT_TRUE(Leave(kChat, {&a}).ok());
   other_->SetOthers([this] {
-    std::vector<Offer> offers = OfferOf(store_.get());
+    std::vector<OtherDaemon> offers = OfferOf(store_.get());
     store_->Forget(kChat);
     return offers;
   });

@@ -60,7 +60,7 @@ void StoreThread::Keep(HolderId holder, uint32_t order,
                        std::vector<Handed> memory) {
   // A std::function is copied.
   const auto handed = std::make_shared<std::vector<Handed>>(std::move(memory));
-  Post([this, holder, order, handed](Store* store) {
+  PostWork([this, holder, order, handed](Store* store) {
     Finish(holder, order, Work::kKeep, store->Keep(holder, std::move(*handed)));
   });
 }
@@ -69,19 +69,29 @@ void StoreThread::Fill(HolderId holder, uint32_t order,
                        std::vector<Handed> memory, uint32_t total,
                        bool is_last) {
   const auto handed = std::make_shared<std::vector<Handed>>(std::move(memory));
-  Post([this, holder, order, handed, total, is_last](Store* store) {
-    store->Fill(holder, order, *handed);
-    handed->clear();
+  PostWork([this, holder, order, handed, total, is_last](Store* store) {
+    store->Fill(holder, order, std::move(*handed));
     if (!is_last) return;
     Finish(holder, order, Work::kFill,
            KeptNothing(store->FinishFill(holder, order, total)));
   });
 }
 
+bool StoreThread::Carry(HolderId asker, uint32_t order, Transfer whole,
+                        uint64_t offset, uint64_t bytes) {
+  if (works_.load(std::memory_order_relaxed) != 0) return false;
+  const auto transfer = std::make_shared<const Transfer>(std::move(whole));
+  Post([this, asker, order, transfer, offset, bytes](Store* store) {
+    Finish(asker, order, Work::kCarry,
+           KeptNothing(store->Carry(*transfer, offset, bytes)));
+  });
+  return true;
+}
+
 void StoreThread::Compare(HolderId holder, uint32_t order,
                           std::vector<Handed> memory) {
   const auto handed = std::make_shared<std::vector<Handed>>(std::move(memory));
-  Post([this, holder, order, handed](Store* store) {
+  PostWork([this, holder, order, handed](Store* store) {
     const absl::Status s = store->Compare(*handed);
     handed->clear();
     Finish(holder, order, Work::kCompare, KeptNothing(s));
@@ -153,10 +163,18 @@ void StoreThread::Post(Call call) {
   eventfd_write(wake_.get(), 1);
 }
 
+void StoreThread::PostWork(Call call) {
+  works_.fetch_add(1, std::memory_order_relaxed);
+  Post([this, call = std::move(call)](Store* store) {
+    call(store);
+    works_.fetch_sub(1, std::memory_order_relaxed);
+  });
+}
+
 void StoreThread::Run() {
   for (;;) {
     pollfd wake = {wake_.get(), POLLIN, 0};
-    poll(&wake, 1, -1);
+    poll(&wake, 1, store_.LetGoOfCarried());
     // First: what is posted from here on makes it readable again.
     eventfd_t count;
     eventfd_read(wake_.get(), &count);

@@ -19,7 +19,7 @@ namespace fineserve::store {
 // and drops those that have not begun. One thread calls.
 class StoreThread {
  public:
-  enum class Work { kKeep, kFill, kCompare };
+  enum class Work { kKeep, kFill, kCompare, kCarry };
   // The result of a Keep or a Compare, or of the Fills of an order.
   struct Result {
     HolderId holder;
@@ -40,6 +40,10 @@ class StoreThread {
   // last of them.
   void Fill(HolderId holder, uint32_t order, std::vector<Handed> memory,
             uint32_t total, bool is_last);
+  // Carries for another daemon (Store::Carry). False if this daemon's own
+  // engines move: none of it is done.
+  bool Carry(HolderId asker, uint32_t order, Transfer whole, uint64_t offset,
+             uint64_t bytes);
   // Compares pairs of handed memory (Store::Compare).
   void Compare(HolderId holder, uint32_t order, std::vector<Handed> memory);
   void DropFill(HolderId holder, uint32_t order);
@@ -61,6 +65,8 @@ class StoreThread {
  private:
   using Call = std::function<void(Store*)>;
   void Post(Call call);
+  // The same for work of this daemon's own engines.
+  void PostWork(Call call);
   // Gives the result to Take, and wakes its thread.
   void Finish(HolderId holder, uint32_t order, Work of,
               absl::StatusOr<Kept> kept);
@@ -72,6 +78,8 @@ class StoreThread {
   backing::Mailbox<Call> posted_;
   backing::Mailbox<Result> done_;
   std::atomic<bool> stopping_{false};
+  // Posted, and not ended. Relaxed: an estimate.
+  std::atomic<int> works_{0};
   mutable std::mutex mutex_;
   metrics::StoreFigures figures_;       // under mutex_
   std::shared_ptr<const Offer> offer_;  // likewise

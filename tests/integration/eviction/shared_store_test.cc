@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -143,6 +144,83 @@ TEST_F(SharedStoreTest, DaemonThatDiesWhileItCopiesTakesNothingAlong) {
       Do(each, "activate");
       Verify(each);
     }
+  }
+}
+
+// A copy comes back over the links of both GPUs, as fast as this makes it.
+class SharedLinkTest : public SharedStoreTest {
+ protected:
+  void SetUp() override {
+    Set("EMUCUDA_LINK_MB_S", "100");
+    SharedStoreTest::SetUp();
+  }
+  // How often a part came by the other GPU's.
+  int Shared(int gpu) {
+    return CountOf("came by other GPUs' links", daemons_[gpu]->Stderr());
+  }
+  static int CountOf(const std::string& what, const std::string& text) {
+    int count = 0;
+    for (size_t at = text.find(what); at != std::string::npos;
+         at = text.find(what, at + 1)) {
+      ++count;
+    }
+    return count;
+  }
+};
+
+TEST_F(SharedLinkTest, WhatComesBackComesByBothLinks) {
+  for (int round = 1; round <= 3; ++round) {
+    Do(0, "evict");
+    Do(0, "activate");
+    Verify(0);
+    EXPECT_EQ(Shared(0), round);
+  }
+  EXPECT_EQ(Shared(1), 0);
+  EXPECT_EQ(HeldBytes(), kResidentBytes);
+  Verify(1);
+  engines_[0].reset();
+  // The other daemon lets go of what it has carried.
+  EXPECT_TRUE(Eventually([&] {
+    return StoreBytesIn({daemons_[0]->pid(), daemons_[1]->pid()}) == 0;
+  }));
+}
+
+TEST_F(SharedLinkTest, BothComeBackAtOnceAndNoneWaitsForTheOther) {
+  for (int round = 0; round < 3; ++round) {
+    for (const int gpu : {0, 1}) Do(gpu, "evict");
+    Process other({Program("fsctl"), "--gpu", gpus_[1], "activate", kNames[1]},
+                  environment());
+    Do(0, "activate");
+    EXPECT_EQ(other.Wait(), 0);
+    for (const int gpu : {0, 1}) Verify(gpu);
+  }
+}
+
+// By then it copies, or is about to, or has done its part.
+TEST_F(SharedLinkTest, DaemonThatEndsOrHangsWhileItCopiesForAnotherHarmsNone) {
+  for (int round = 0; round < 4; ++round) {
+    Do(0, "evict");
+    Process comes({Program("fsctl"), "--gpu", gpus_[0], "activate", kNames[0]},
+                  environment());
+    const auto pause = std::chrono::milliseconds(40 + 80 * (round / 2));
+    const auto until = std::chrono::steady_clock::now() + pause;
+    EXPECT_TRUE(
+        Eventually([&] { return std::chrono::steady_clock::now() > until; }));
+    const bool hangs = round % 2 == 1;
+    if (hangs) {
+      kill(daemons_[1]->pid(), SIGSTOP);
+    } else {
+      Kill(1);
+    }
+    comes.Wait();
+    Do(0, "activate");
+    Verify(0);
+    if (hangs) {
+      kill(daemons_[1]->pid(), SIGCONT);
+    } else {
+      Start(1);
+    }
+    Verify(1);
   }
 }
 

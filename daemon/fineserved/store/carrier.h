@@ -1,0 +1,60 @@
+#ifndef DAEMON_FINESERVED_STORE_CARRIER_H_
+#define DAEMON_FINESERVED_STORE_CARRIER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/fineserved/store/pinned_range.h"
+#include "daemon/fineserved/store/store_file.h"
+#include "daemon/fineserved/store/transfer.h"
+#include "kernels/driver/driver.h"
+
+namespace fineserve::store {
+
+// Copies from other daemons' stores to other GPUs, over this GPU's link to the
+// host and from this GPU to the other one (design note 0039). What it has
+// copied once stays registered while another daemon or an engine needs the
+// copy, because its engine may leave and come back again. The context must be
+// current in each call, and at the end.
+class Carrier {
+ public:
+  Carrier(const driver::Driver& driver, driver::CUdevice device)
+      : driver_(driver), device_(device) {}
+
+  // Copies [offset, offset + bytes) of a transfer, and returns when nothing of
+  // it is under way. Aborted: something may be. After any other error nothing
+  // is, and some may have been written. FailedPrecondition: the two GPUs have
+  // no link of their own, by which it would be faster than over the host.
+  absl::Status Carry(const Transfer& whole, uint64_t offset, uint64_t bytes,
+                     driver::CUstream stream);
+
+  bool is_empty() const { return copies_.empty(); }
+  // Lets go of the copies that no other daemon and no engine needs; to be
+  // called now and then, since the driver holds their memory until then.
+  void LetGoUnneeded();
+  void Clear() { copies_.clear(); }
+
+ private:
+  struct Copy {
+    std::shared_ptr<StoreFile> file;
+    FileRange range;
+    std::map<std::pair<uint64_t, uint64_t>, PinnedRange> pinned = {};
+  };
+  absl::StatusOr<Copy*> Find(const Transfer& whole);
+  bool Reaches(driver::CUmemGenericAllocationHandle memory) const;
+
+  const driver::Driver driver_;
+  const driver::CUdevice device_;
+  // By the file's inode and the copy's place in it.
+  std::map<std::pair<ino_t, uint64_t>, Copy> copies_;
+};
+
+}  // namespace fineserve::store
+
+#endif  // DAEMON_FINESERVED_STORE_CARRIER_H_

@@ -1,0 +1,184 @@
+#include "daemon/fineserved/store/fill_queue.h"
+
+#include <poll.h>
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fineserve::store {
+namespace {
+
+// Pieces that a link is given at a time: it is not to run dry before its answer
+// is seen, nor to have much left when the others have done all.
+constexpr size_t kDepth = 2;
+// One that has refused has work of its own.
+constexpr std::chrono::seconds kRest(1);
+
+}  // namespace
+
+FillQueue::FillQueue(std::unique_ptr<Link> own,
+                     std::chrono::milliseconds patience)
+    : patience_(patience) {
+  links_.push_back({std::move(own)});
+  links_[0].depth = kDepth;
+}
+
+void FillQueue::SetOthers(std::vector<std::unique_ptr<Link>> others) {
+  for (size_t i = 1; i < links_.size(); ++i) {
+    if (!links_[i].under_way.empty()) return;
+  }
+  links_.resize(1);
+  for (std::unique_ptr<Link>& link : others)
+    links_.push_back({std::move(link)});
+}
+
+void FillQueue::Add(Piece piece) {
+  if (failed_.contains(piece.holder)) return;
+  if (piece.whole != nullptr) {
+    queued_.push_back(std::move(piece));
+    Pump();
+  } else if (own().link->Carry(piece)) {
+    own_bytes_ += piece.bytes;
+  } else {
+    Fail(piece.holder);
+  }
+}
+
+absl::Status FillQueue::Finish(HolderId holder) {
+  for (;;) {
+    Pump();
+    const auto failed = failed_.find(holder);
+    if (failed != failed_.end()) return failed->second;
+    if (!Has(holder)) return absl::OkStatus();
+    Wait();
+    LoseSilent();
+  }
+}
+
+void FillQueue::Drop(HolderId holder) {
+  std::erase_if(queued_,
+                [&](const Piece& piece) { return piece.holder == holder; });
+  for (Use& use : links_) {
+    for (Piece& piece : use.under_way) {
+      if (piece.holder == holder) piece.whole = nullptr;
+    }
+  }
+  failed_.erase(holder);
+}
+
+void FillQueue::Pump() {
+  TakeOwnAnswers();
+  for (size_t i = links_.size(); --i > 0;) TakeAnswers(i);
+  while (!queued_.empty()) {
+    Use* const use = FreeLink();
+    if (use == nullptr) return;
+    Piece piece = std::move(queued_.front());
+    queued_.pop_front();
+    Begin(use, std::move(piece));
+  }
+}
+
+void FillQueue::TakeOwnAnswers() {
+  while (!own().under_way.empty()) {
+    const std::optional<Link::Answer> answer = own().link->Take();
+    if (!answer) return;
+    const Piece piece = std::move(own().under_way.front());
+    own().under_way.pop_front();
+    if (*answer == Link::Answer::kCarried) {
+      own_bytes_ += piece.bytes;
+    } else if (piece.whole != nullptr) {
+      Fail(piece.holder);
+    }
+  }
+}
+
+void FillQueue::TakeAnswers(size_t link) {
+  Use& use = links_[link];
+  while (!use.under_way.empty()) {
+    const std::optional<Link::Answer> answer = use.link->Take();
+    if (!answer) return;
+    if (*answer == Link::Answer::kLost) return Lose(link);
+    Piece piece = std::move(use.under_way.front());
+    use.under_way.pop_front();
+    use.since = Clock::now();
+    if (*answer == Link::Answer::kCarried) {
+      others_bytes_ += piece.bytes;
+      use.depth = kDepth;
+      continue;
+    }
+    use.rests_until = use.since + kRest;
+    if (piece.whole != nullptr) queued_.push_front(std::move(piece));
+  }
+}
+
+void FillQueue::Begin(Use* use, Piece piece) {
+  if (use->link->Carry(piece)) {
+    if (use->under_way.empty()) use->since = Clock::now();
+    use->under_way.push_back(std::move(piece));
+    return;
+  }
+  if (use == &own()) return Fail(piece.holder);
+  queued_.push_front(std::move(piece));
+  Lose(static_cast<size_t>(use - links_.data()));
+}
+
+// The one with the least to do.
+FillQueue::Use* FillQueue::FreeLink() {
+  Use* best = nullptr;
+  for (Use& use : links_) {
+    if (use.under_way.size() >= use.depth || use.rests_until > Clock::now()) {
+      continue;
+    }
+    if (best == nullptr || use.under_way.size() < best->under_way.size()) {
+      best = &use;
+    }
+  }
+  return best;
+}
+
+bool FillQueue::Has(HolderId holder) const {
+  const auto is_its = [&](const Piece& piece) {
+    return piece.holder == holder && piece.whole != nullptr;
+  };
+  return std::any_of(queued_.begin(), queued_.end(), is_its) ||
+         std::any_of(links_.begin(), links_.end(), [&](const Use& use) {
+           return std::any_of(use.under_way.begin(), use.under_way.end(),
+                              is_its);
+         });
+}
+
+void FillQueue::Fail(HolderId holder) {
+  Drop(holder);
+  failed_[holder] =
+      absl::UnavailableError("a link to the GPU failed during the copying");
+}
+
+void FillQueue::Lose(size_t link) {
+  const std::deque<Piece> lost = std::move(links_[link].under_way);
+  links_.erase(links_.begin() + static_cast<ptrdiff_t>(link));
+  for (const Piece& piece : lost) {
+    if (piece.whole != nullptr) Fail(piece.holder);
+  }
+}
+
+void FillQueue::LoseSilent() {
+  for (size_t i = links_.size(); --i > 0;) {
+    const Use& use = links_[i];
+    if (!use.under_way.empty() && Clock::now() - use.since > patience_) Lose(i);
+  }
+}
+
+void FillQueue::Wait() const {
+  std::vector<pollfd> answers;
+  for (const Use& use : links_) {
+    if (!use.under_way.empty() && use.link->descriptor() >= 0) {
+      answers.push_back({use.link->descriptor(), POLLIN, 0});
+    }
+  }
+  // The own link cannot be waited for together with sockets.
+  constexpr timespec kLook = {0, 200'000};
+  ppoll(answers.data(), answers.size(), &kLook, nullptr);
+}
+
+}  // namespace fineserve::store

@@ -1,0 +1,74 @@
+#ifndef DAEMON_FINESERVED_STORE_FILL_QUEUE_H_
+#define DAEMON_FINESERVED_STORE_FILL_QUEUE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/fineserved/store/transfer.h"
+
+namespace fineserve::store {
+
+// The pieces that wait to be copied to this GPU, and those that its own link
+// and other GPUs' links copy: each link takes the next piece when it has done
+// one, so that a fast one does more. Not thread-safe.
+class FillQueue {
+ public:
+  // `patience`: how long another GPU's daemon may take for one piece.
+  explicit FillQueue(
+      std::unique_ptr<Link> own,
+      std::chrono::milliseconds patience = std::chrono::seconds(5));
+
+  // Replaces the links of others, unless they have pieces.
+  void SetOthers(std::vector<std::unique_ptr<Link>> others);
+  bool has_others() const { return links_.size() > 1; }
+
+  // A piece without `whole` is begun at once, and not waited for: it comes to
+  // rest with this GPU's stream.
+  void Add(Piece piece);
+  // Waits until the links have done the holder's pieces. After an error some of
+  // its memory may still be written to.
+  absl::Status Finish(HolderId holder);
+  // Drops what waits. Other links may still copy: each keeps the memory that it
+  // writes to alive.
+  void Drop(HolderId holder);
+
+  uint64_t own_bytes() const { return own_bytes_; }
+  uint64_t others_bytes() const { return others_bytes_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Use {
+    std::unique_ptr<Link> link;
+    std::deque<Piece> under_way = {};    // without `whole` once it was dropped
+    Clock::time_point since = {};        // the first of them is waited for
+    Clock::time_point rests_until = {};  // it has refused
+    size_t depth = 1;  // pieces at a time; of others more once one has arrived
+  };
+  Use& own() { return links_[0]; }
+  void Pump();
+  void TakeOwnAnswers();
+  void TakeAnswers(size_t link);
+  void Begin(Use* use, Piece piece);
+  Use* FreeLink();
+  bool Has(HolderId holder) const;
+  void Fail(HolderId holder);
+  void Lose(size_t link);
+  void LoseSilent();
+  void Wait() const;
+
+  std::vector<Use> links_;  // this GPU's own is the first
+  std::deque<Piece> queued_;
+  std::map<HolderId, absl::Status> failed_;
+  const std::chrono::milliseconds patience_;
+  uint64_t own_bytes_ = 0;
+  uint64_t others_bytes_ = 0;
+};
+
+}  // namespace fineserve::store
+
+#endif  // DAEMON_FINESERVED_STORE_FILL_QUEUE_H_

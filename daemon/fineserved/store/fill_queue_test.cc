@@ -1,0 +1,181 @@
+#include "daemon/fineserved/store/fill_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fineserve::store {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Answer = Link::Answer;
+
+constexpr HolderId kFirst{1}, kSecond{2};
+
+// Pieces are named by their offset.
+struct Way {
+  std::vector<uint64_t> begun;
+  std::deque<Answer> answers;
+  bool begins = true;
+  bool carries_at_once = false;
+  // All that it has begun, and each from here on.
+  void CarryAll() {
+    carries_at_once = true;
+    answers.assign(begun.size(), Answer::kCarried);
+  }
+};
+
+class FakeLink : public Link {
+ public:
+  explicit FakeLink(Way* way) : way_(way) {}
+  bool Carry(const Piece& piece) override {
+    if (!way_->begins) return false;
+    way_->begun.push_back(piece.offset);
+    if (way_->carries_at_once) way_->answers.push_back(Answer::kCarried);
+    return true;
+  }
+  std::optional<Answer> Take() override {
+    if (way_->answers.empty()) return std::nullopt;
+    const Answer answer = way_->answers.front();
+    way_->answers.pop_front();
+    return answer;
+  }
+  int descriptor() const override { return -1; }
+
+ private:
+  Way* const way_;
+};
+
+class FillQueueTest : public ::testing::Test {
+ protected:
+  FillQueueTest() { Connect(); }
+  void Connect() {
+    std::vector<std::unique_ptr<Link>> others;
+    others.push_back(std::make_unique<FakeLink>(&other_));
+    queue_.SetOthers(std::move(others));
+  }
+  void Add(uint64_t offset, HolderId holder = kFirst) {
+    queue_.Add({holder, nullptr, 0, 10, whole_, offset});
+  }
+
+  Way own_, other_;
+  const std::shared_ptr<const Transfer> whole_ = std::make_shared<Transfer>();
+  FillQueue queue_{std::make_unique<FakeLink>(&own_),
+                   std::chrono::milliseconds(20)};
+};
+
+TEST_F(FillQueueTest, LinksTakeTurnsAndTheFastOneDoesMore) {
+  for (uint64_t i = 0; i < 9; ++i) Add(i);
+  // One piece shows that the other daemon can.
+  EXPECT_THAT(own_.begun, ElementsAre(0, 2));
+  EXPECT_THAT(other_.begun, ElementsAre(1));
+  own_.CarryAll();
+  other_.CarryAll();
+  EXPECT_TRUE(queue_.Finish(kFirst).ok());
+  EXPECT_EQ(own_.begun.size() + other_.begun.size(), 9u);
+  EXPECT_EQ(queue_.own_bytes() + queue_.others_bytes(), 90u);
+  EXPECT_GT(queue_.others_bytes(), 10u);
+}
+
+TEST_F(FillQueueTest, SmallPiecesGoByTheOwnLinkAndAreNotWaitedFor) {
+  for (uint64_t i = 0; i < 9; ++i) queue_.Add({kFirst, nullptr, 0, 10});
+  EXPECT_EQ(own_.begun.size(), 9u);
+  EXPECT_TRUE(queue_.Finish(kFirst).ok());
+  EXPECT_EQ(queue_.own_bytes(), 90u);
+}
+
+TEST_F(FillQueueTest, RefusedPieceIsCarriedByTheOwnLink) {
+  Add(0);
+  Add(1);
+  Add(2);
+  EXPECT_THAT(other_.begun, ElementsAre(1));
+  own_.CarryAll();
+  other_.answers.push_back(Answer::kRefused);
+  EXPECT_TRUE(queue_.Finish(kFirst).ok());
+  EXPECT_THAT(other_.begun, ElementsAre(1));
+  EXPECT_THAT(own_.begun, ElementsAre(0, 2, 1));
+}
+
+TEST_F(FillQueueTest, DaemonThatHasEndedBeforeItWasAskedIsLeftOut) {
+  other_.begins = false;
+  for (uint64_t i = 0; i < 3; ++i) Add(i);
+  own_.CarryAll();
+  EXPECT_TRUE(queue_.Finish(kFirst).ok());
+  EXPECT_EQ(own_.begun.size(), 3u);
+  EXPECT_FALSE(queue_.has_others());
+}
+
+// It may be writing.
+TEST_F(FillQueueTest, DaemonThatEndsWhileItCopiesFailsThoseAlone) {
+  Add(0);
+  Add(1);
+  EXPECT_THAT(other_.begun, ElementsAre(1));
+  own_.CarryAll();
+  for (uint64_t i = 2; i < 5; ++i) Add(i, kSecond);
+  other_.answers.push_back(Answer::kLost);
+  EXPECT_TRUE(queue_.Finish(kSecond).ok());
+  EXPECT_TRUE(absl::IsUnavailable(queue_.Finish(kFirst)));
+  Add(9);  // of the same memory
+  EXPECT_TRUE(absl::IsUnavailable(queue_.Finish(kFirst)));
+  queue_.Drop(kFirst);
+  Add(10);
+  EXPECT_TRUE(queue_.Finish(kFirst).ok());
+  EXPECT_EQ(own_.begun.back(), 10u);
+}
+
+TEST_F(FillQueueTest, SilentDaemonIsWaitedForAsLongAsItsPatience) {
+  Add(0);
+  Add(1);
+  EXPECT_THAT(other_.begun, ElementsAre(1));
+  own_.CarryAll();
+  EXPECT_TRUE(absl::IsUnavailable(queue_.Finish(kFirst)));
+  EXPECT_FALSE(queue_.has_others());
+}
+
+TEST_F(FillQueueTest, DroppedPiecesAreNotBegunNorBegunAgain) {
+  for (uint64_t i = 0; i < 9; ++i) Add(i);
+  queue_.Drop(kFirst);
+  own_.CarryAll();
+  other_.answers.push_back(Answer::kRefused);
+  Add(10, kSecond);
+  EXPECT_TRUE(queue_.Finish(kSecond).ok());
+  EXPECT_THAT(own_.begun, ElementsAre(0, 2, 10));
+}
+
+TEST_F(FillQueueTest, FailureOfTheOwnLinkIsTheHoldersAlone) {
+  Add(0);
+  own_.answers.push_back(Answer::kLost);
+  EXPECT_TRUE(absl::IsUnavailable(queue_.Finish(kFirst)));
+  own_.carries_at_once = other_.carries_at_once = true;
+  Add(1, kSecond);
+  EXPECT_TRUE(queue_.Finish(kSecond).ok());
+  own_.begins = false;
+  queue_.Add({kSecond, nullptr, 0, 10});
+  EXPECT_TRUE(absl::IsUnavailable(queue_.Finish(kSecond)));
+}
+
+TEST_F(FillQueueTest, LinksThatHavePiecesAreNotReplaced) {
+  Add(0);
+  Add(1);
+  Way third;
+  std::vector<std::unique_ptr<Link>> others;
+  others.push_back(std::make_unique<FakeLink>(&third));
+  queue_.SetOthers(std::move(others));
+  own_.answers.push_back(Answer::kCarried);
+  other_.answers.push_back(Answer::kCarried);
+  EXPECT_TRUE(queue_.Finish(kFirst).ok());
+  Add(2);
+  Add(3);
+  EXPECT_THAT(third.begun, IsEmpty());
+  EXPECT_EQ(other_.begun.size(), 2u);
+}
+
+}  // namespace
+}  // namespace fineserve::store

@@ -1,0 +1,61 @@
+#ifndef DAEMON_FINESERVED_STORE_TRANSFER_H_
+#define DAEMON_FINESERVED_STORE_TRANSFER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "daemon/fineserved/store/contents.h"
+#include "kernels/driver/cuda_types.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::store {
+
+// An allocation that a process hands over: a descriptor of its memory on the
+// GPU, whose size is a multiple of the device's granularity.
+struct Handed {
+  uint32_t number = 0;
+  uint64_t bytes = 0;
+  driver::Descriptor memory;
+};
+
+// A copy in a store's file, and the memory that it goes to, which is as long.
+struct Transfer {
+  driver::Descriptor file;  // without a lock on the copy
+  uint64_t file_offset = 0;
+  Handed memory;
+};
+
+// A part of a transfer, on its way to this GPU.
+struct Piece {
+  HolderId holder = {};
+  const char* from = nullptr;  // as mapped here
+  driver::CUdeviceptr to = 0;  // likewise
+  uint64_t bytes = 0;
+  // For other GPUs' links; null: it is for this GPU's alone.
+  std::shared_ptr<const Transfer> whole = nullptr;
+  uint64_t offset = 0;  // in it
+};
+
+// A way from the host to this GPU.
+class Link {
+ public:
+  enum class Answer {
+    kCarried,
+    kRefused,  // nothing is written to the memory
+    kLost,     // it may still be written to: it is not to be used
+  };
+
+  virtual ~Link() = default;
+  // Begins to copy a piece. False if it cannot: nothing was begun.
+  virtual bool Carry(const Piece& piece) = 0;
+  // The answer for the oldest piece that has none, without waiting for it;
+  // nullopt: there is none yet.
+  virtual std::optional<Answer> Take() = 0;
+  // Readable when there may be an answer; -1: it has to be looked for.
+  virtual int descriptor() const = 0;
+};
+
+}  // namespace fineserve::store
+
+#endif  // DAEMON_FINESERVED_STORE_TRANSFER_H_
