@@ -67,16 +67,19 @@ class Evictions:
             self.serve(i, 32)
         for round_ in range(ROUNDS):
             one = round_ // 3 % self.LEAVERS
+            beside = self.ask(1 - one, 2)
             self.leaves(one)
-            if round_ % 3 == 0:
+            self.judge(1 - one, beside)
+            if round_ % 24 in (0, 3):
                 # With all slabs, those of the other's floor too.
                 self.serve(1 - one, 48)
                 if self.OTHER_HAS_ALL:
                     self.assertEqual(self.held(1 - one), self.pool_slabs)
             if round_ % 2 == 0:
                 self.comes_back(one)
-            self.serve(one)  # a request alone brings it back
+            self.serve(one, 3)  # a request alone brings it back
             self.assertFalse(self.view_of(one)["suspended"])
+        self.assertEqual(self.wrong, [0, 0])
         # Both leave, and both are asked at once.
         for i in range(2):
             self.leaves(i)

@@ -53,15 +53,17 @@ class EvictedTensorParallel(Ranks):
         for i in range(2):
             self.serve(i, 16)
         for round_ in range(ROUNDS):
+            beside = self.ask(1, 2)
             self.move("evict")
             for view in self.views():
                 self.assertTrue(view["suspended"])
                 self.assertEqual(view["leased"], 0)
-            if round_ % 3 == 0:
+            self.judge(1, beside)
+            if round_ % 24 in (0, 3):
                 self.serve(1, 24)
             if round_ % 2 == 0:
                 self.move("activate")
-            self.serve(0)  # a request alone brings it back
+            self.serve(0, 3)  # a request alone brings it back
             for view in self.views():
                 self.assertFalse(view["suspended"])
         for report in self.reports():
