@@ -73,10 +73,14 @@ absl::StatusOr<Carrier::Copy*> Carrier::Find(const Transfer& whole) {
     if (known->second.range.bytes == range.bytes) return &known->second;
     return absl::InvalidArgumentError("there is another copy");
   }
-  return &copies_
-              .emplace(key, Copy{std::make_shared<StoreFile>(*std::move(file)),
-                                 range})
-              .first->second;
+  // Files have many copies, and processes few descriptors.
+  const auto other = copies_.lower_bound({key.first, 0});
+  const bool has_file =
+      other != copies_.end() && other->first.first == key.first;
+  Copy copy = {has_file ? other->second.file
+                        : std::make_shared<StoreFile>(*std::move(file)),
+               range};
+  return &copies_.emplace(key, std::move(copy)).first->second;
 }
 
 // Native atomics are what a peer has by NVLink and not over PCIe, where all

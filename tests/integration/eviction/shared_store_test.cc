@@ -24,7 +24,7 @@ class SharedStoreTest : public EvictionSite {
     for (int gpu = 0; gpu < 2; ++gpu) {
       Start(gpu);
       engines_[gpu] =
-          StartEvictable(kNames[gpu], "40MiB",
+          StartEvictable(kNames[gpu], weights_,
                          {{"CUDA_VISIBLE_DEVICES", std::to_string(gpu)}});
     }
   }
@@ -54,6 +54,7 @@ class SharedStoreTest : public EvictionSite {
   }
 
   static constexpr const char* kNames[] = {"chat", "twin"};
+  const char* weights_ = "40MiB";
   std::unique_ptr<Process> daemons_[2], engines_[2];
   std::string gpus_[2];
 };
@@ -151,7 +152,8 @@ TEST_F(SharedStoreTest, DaemonThatDiesWhileItCopiesTakesNothingAlong) {
 class SharedLinkTest : public SharedStoreTest {
  protected:
   void SetUp() override {
-    Set("EMUCUDA_LINK_MB_S", "100");
+    Set("EMUCUDA_LINK_MB_S", "400");
+    weights_ = "160MiB";  // allocations of 40 MiB, and pieces of 32
     SharedStoreTest::SetUp();
   }
   // How often a part came by the other GPU's.
@@ -176,7 +178,7 @@ TEST_F(SharedLinkTest, WhatComesBackComesByBothLinks) {
     EXPECT_EQ(Shared(0), round);
   }
   EXPECT_EQ(Shared(1), 0);
-  EXPECT_EQ(HeldBytes(), kResidentBytes);
+  EXPECT_EQ(HeldBytes(), (4 * 40 + 4) * kMiB);
   Verify(1);
   engines_[0].reset();
   // The other daemon lets go of what it has carried.
