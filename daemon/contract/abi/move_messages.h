@@ -246,9 +246,9 @@ static_assert(sizeof(OfferAnswer) == 24);
 // its store to the memory that is to be filled with it, over the link of the
 // GPU of the daemon that is asked. Carries descriptors of the store's file and
 // of the memory. Its sequence is unique among those of its process. Refused if
-// that GPU has work of its own, or is not connected to the other one: nothing
-// is written then. Without an answer the memory must not be used, since it may
-// still be written to.
+// that GPU has work of its own, or, for good (kWrongGpu), if no link of their
+// own connects the two GPUs: nothing is written then. Without an answer the
+// memory must not be used, since it may still be written to.
 struct CarryRequest {
   static constexpr MessageType kType = MessageType::kCarryRequest;
   MessageHeader header;

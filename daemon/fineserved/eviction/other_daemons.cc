@@ -36,7 +36,7 @@ class OtherLink : public store::Link {
     request.memory_bytes = piece.whole->memory.bytes;
     request.offset = piece.offset;
     request.bytes = piece.bytes;
-    const int descriptors[] = {piece.whole->file.get(),
+    const int descriptors[] = {piece.whole->file->get(),
                                piece.whole->memory.memory.get()};
     if (abi::Send(socket_.get(), request, descriptors, 2) != 0) return false;
     sent_.push_back({request.header.sequence, std::nullopt});
@@ -78,7 +78,11 @@ class OtherLink : public store::Link {
     abi::CarryDone done;
     abi::Refused refused;
     if (received.As(&done)) sent->answer = Answer::kCarried;
-    if (received.As(&refused)) sent->answer = Answer::kRefused;
+    if (received.As(&refused)) {
+      sent->answer = refused.code == abi::RefusalCode::kWrongGpu
+                         ? Answer::kNever
+                         : Answer::kRefused;
+    }
     return sent->answer.has_value();
   }
 

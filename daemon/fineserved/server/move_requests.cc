@@ -25,6 +25,9 @@ namespace {
 // Pause between two tries to bring back an engine for which requests wait.
 constexpr uint64_t kTryAgainNs = 1'000'000'000;
 
+// CarryRequests of a connection that wait for their answers.
+constexpr size_t kMostCarried = 4;
+
 const char* WordsOf(Place place) {
   if (place == Place::kDropped) return "dropped, and read from another process";
   return place == Place::kHost ? "on the host" : "on the GPU";
@@ -344,15 +347,17 @@ bool SocketServer::HandleOffer(PeerConnection* c, const abi::OfferRequest& r) {
 // Another daemon's memory comes back over this GPU's link.
 bool SocketServer::HandleCarry(PeerConnection* c, abi::Received* received) {
   abi::CarryRequest request;
-  if (c->engine != slab::kNoEngine || !received->As(&request) ||
-      received->descriptor_count() != 2) {
-    return Dropped();
-  }
-  store::Transfer whole = {driver::Descriptor(received->TakeDescriptor(0)),
-                           request.file_offset,
-                           {0, request.memory_bytes,
-                            driver::Descriptor(received->TakeDescriptor(1))}};
+  if (c->engine != slab::kNoEngine || !received->As(&request)) return Dropped();
   const uint32_t sequence = request.header.sequence;
+  if (received->descriptor_count() != 2 || c->carrying.size() >= kMostCarried) {
+    return Refuse(c, sequence, RefusalCode::kMove,
+                  "this process has too many open files, or too much to copy");
+  }
+  store::Transfer whole = {
+      std::make_shared<const driver::Descriptor>(received->TakeDescriptor(0)),
+      request.file_offset,
+      {0, request.memory_bytes,
+       driver::Descriptor(received->TakeDescriptor(1))}};
   if (store_ == nullptr ||
       !store_->Carry(HolderOf(c->peer.pid), sequence, std::move(whole),
                      request.offset, request.bytes)) {
@@ -372,7 +377,10 @@ void SocketServer::SendCarried(PeerConnection* c, uint32_t sequence,
   } else if (absl::IsAborted(status)) {
     shutdown(c->socket.get(), SHUT_RDWR);
   } else {
-    Refuse(c, sequence, RefusalCode::kMove, std::string(status.message()));
+    Refuse(c, sequence,
+           absl::IsFailedPrecondition(status) ? RefusalCode::kWrongGpu
+                                              : RefusalCode::kMove,
+           std::string(status.message()));
   }
 }
 

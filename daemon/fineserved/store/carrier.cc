@@ -36,35 +36,41 @@ absl::Status Carrier::Carry(const Transfer& whole, uint64_t offset,
   if (!s.ok()) return s;
   const absl::StatusOr<Copy*> copy = Find(whole);
   if (!copy.ok()) return copy.status();
-  const driver::EntryPoints& call = driver_.call();
-  // For as long as it is copied: two carriers that carry for each other would
-  // take each other's locks for a need.
+  // Locked only while it is copied: of two carriers that kept locks on a copy,
+  // each would think that the other needs it.
   if (!(*copy)->file->Lock((*copy)->range)) {
     return absl::NotFoundError("there is no such copy");
   }
-  const PinnedRange& pinned =
-      (*copy)
-          ->pinned
-          .try_emplace({offset, bytes}, call, *(*copy)->file,
-                       whole.file_offset + offset, bytes)
-          .first->second;
-  if (pinned.base() == nullptr) {
-    (*copy)->file->LetGo((*copy)->range);
+  s = CopyPart(*copy, {offset, bytes}, range->address() + offset, stream);
+  (*copy)->file->LetGo((*copy)->range);
+  return s;
+}
+
+absl::Status Carrier::CopyPart(Copy* copy, const FileRange& part,
+                               driver::CUdeviceptr to,
+                               driver::CUstream stream) {
+  const driver::EntryPoints& call = driver_.call();
+  const auto pinned =
+      copy->pinned
+          .try_emplace({part.offset, part.bytes}, call, *copy->file,
+                       copy->range.offset + part.offset, part.bytes)
+          .first;
+  if (pinned->second.base() == nullptr) {
+    copy->pinned.erase(pinned);
     return absl::ResourceExhaustedError("the store's file cannot be mapped");
   }
-  s = ToStatus(call,
-               call.cuMemcpyHtoDAsync_v2(range->address() + offset,
-                                         pinned.base(), bytes, stream),
-               "copying to another GPU");
+  const absl::Status s = ToStatus(
+      call,
+      call.cuMemcpyHtoDAsync_v2(to, pinned->second.base(), part.bytes, stream),
+      "copying to another GPU");
   const absl::Status rests = ToStatus(call, call.cuStreamSynchronize(stream),
                                       "copying to another GPU");
-  (*copy)->file->LetGo((*copy)->range);
   return rests.ok() ? s : absl::AbortedError(rests.message());
 }
 
 // Its copies do not change: an address of a store's file is used once.
 absl::StatusOr<Carrier::Copy*> Carrier::Find(const Transfer& whole) {
-  absl::StatusOr<StoreFile> file = StoreFile::Adopt(whole.file.get());
+  absl::StatusOr<StoreFile> file = StoreFile::Adopt(whole.file->get());
   if (!file.ok()) return file.status();
   const std::pair<ino_t, uint64_t> key = {file->inode(), whole.file_offset};
   const FileRange range = {whole.file_offset, whole.memory.bytes};
@@ -83,8 +89,8 @@ absl::StatusOr<Carrier::Copy*> Carrier::Find(const Transfer& whole) {
   return &copies_.emplace(key, std::move(copy)).first->second;
 }
 
-// Native atomics are what a peer has by NVLink and not over PCIe, where all
-// copies would share this GPU's link to the host and the other's.
+// Native atomics mean NVLink. Over PCIe the copy would use the other GPU's link
+// to the host as well, and gain nothing.
 bool Carrier::Reaches(driver::CUmemGenericAllocationHandle memory) const {
   const driver::EntryPoints& call = driver_.call();
   driver::CUmemAllocationProp properties = {};
@@ -100,8 +106,10 @@ bool Carrier::Reaches(driver::CUmemGenericAllocationHandle memory) const {
          native != 0;
 }
 
-void Carrier::LetGoUnneeded() {
-  for (auto it = copies_.begin(); it != copies_.end();) {
+bool Carrier::LetGoUnneeded() {
+  constexpr int kMost = 8;  // at a time: others wait for this thread
+  int count = 0;
+  for (auto it = copies_.begin(); it != copies_.end() && count < kMost;) {
     Copy& copy = it->second;
     if (copy.file->IsLockedByOthers(copy.range)) {
       ++it;
@@ -110,7 +118,9 @@ void Carrier::LetGoUnneeded() {
     copy.pinned.clear();
     copy.file->LetGo(copy.range);
     it = copies_.erase(it);
+    ++count;
   }
+  return count > 0;
 }
 
 }  // namespace fineserve::store

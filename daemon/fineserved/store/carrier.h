@@ -29,15 +29,16 @@ class Carrier {
 
   // Copies [offset, offset + bytes) of a transfer, and returns when nothing of
   // it is under way. Aborted: something may be. After any other error nothing
-  // is, and some may have been written. FailedPrecondition: the two GPUs have
-  // no link of their own, by which it would be faster than over the host.
+  // is, and some may have been written. FailedPrecondition: no link of their
+  // own connects the two GPUs, so that this would not be faster.
   absl::Status Carry(const Transfer& whole, uint64_t offset, uint64_t bytes,
                      driver::CUstream stream);
 
   bool is_empty() const { return copies_.empty(); }
-  // Lets go of the copies that no other daemon and no engine needs; to be
-  // called now and then, since the driver holds their memory until then.
-  void LetGoUnneeded();
+  // Lets go of copies that no other daemon and no engine needs; to be called
+  // now and then, since the driver holds their memory until then. True: of
+  // some, so that there may be more.
+  bool LetGoUnneeded();
   void Clear() { copies_.clear(); }
 
  private:
@@ -47,6 +48,8 @@ class Carrier {
     std::map<std::pair<uint64_t, uint64_t>, PinnedRange> pinned = {};
   };
   absl::StatusOr<Copy*> Find(const Transfer& whole);
+  absl::Status CopyPart(Copy* copy, const FileRange& part,
+                        driver::CUdeviceptr to, driver::CUstream stream);
   bool Reaches(driver::CUmemGenericAllocationHandle memory) const;
 
   const driver::Driver driver_;

@@ -47,7 +47,9 @@ class CarrierTest : public ::testing::Test {
     EXPECT_EQ(driver_.call().cuCtxSynchronize(), CUDA_SUCCESS);
   }
   Transfer Whole() const {
-    return {*file_.Claim({}), 0, {0, kCopyBytes, *memory_.Export()}};
+    return {std::make_shared<const driver::Descriptor>(*file_.Claim({})),
+            0,
+            {0, kCopyBytes, *memory_.Export()}};
   }
   absl::Status Carry(Carrier* carrier, const Transfer& whole, uint64_t offset,
                      uint64_t bytes) {
@@ -92,11 +94,11 @@ TEST_F(CarrierTest, CopyThatWasCarriedStaysRegisteredWhileItIsNeeded) {
   EXPECT_TRUE(carrier_.is_empty());
   ASSERT_TRUE(Carry(&carrier_, Whole(), 0, kPart).ok());
   peer_.MakeCurrent();
-  carrier_.LetGoUnneeded();
+  EXPECT_FALSE(carrier_.LetGoUnneeded());
   EXPECT_FALSE(carrier_.is_empty());
   file_.LetGo({0, kCopyBytes});
   EXPECT_EQ(file_.memory_bytes(), 0u);
-  carrier_.LetGoUnneeded();
+  EXPECT_TRUE(carrier_.LetGoUnneeded());
   EXPECT_TRUE(carrier_.is_empty());
   EXPECT_EQ(file_.memory_bytes(), 0u);
   EXPECT_TRUE(absl::IsNotFound(Carry(&carrier_, Whole(), 0, kPart)));
@@ -111,7 +113,8 @@ TEST_F(CarrierTest, RefusesWhatIsNoneOfItsWork) {
       Carry(&carrier_, Whole(), UINT64_MAX - kPart, 2 * kPart)));
   EXPECT_TRUE(absl::IsInvalidArgument(Carry(&carrier_, Whole(), 0, 0)));
   Transfer other_file = Whole();
-  other_file.file.Reset(memfd_create("x", MFD_ALLOW_SEALING));
+  other_file.file = std::make_shared<const driver::Descriptor>(
+      memfd_create("x", MFD_ALLOW_SEALING));
   EXPECT_TRUE(absl::IsInvalidArgument(Carry(&carrier_, other_file, 0, kPart)));
   Transfer behind = Whole();
   behind.file_offset = kPart;

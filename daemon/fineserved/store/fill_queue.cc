@@ -9,8 +9,9 @@
 namespace fineserve::store {
 namespace {
 
-// Pieces that a link is given at a time: it is not to run dry before its answer
-// is seen, nor to have much left when the others have done all.
+// Pieces that a link is given at a time: enough that it does not idle while its
+// answer is noticed, and so few that a slow one has little left when the others
+// finish.
 constexpr size_t kDepth = 2;
 // One that has refused has work of its own.
 constexpr std::chrono::seconds kRest(1);
@@ -57,6 +58,15 @@ absl::Status FillQueue::Finish(HolderId holder) {
 }
 
 void FillQueue::Drop(HolderId holder) {
+  Forget(holder);
+  while (OthersCopyFor(holder)) {
+    Wait();
+    LoseSilent();
+    for (size_t i = links_.size(); --i > 0;) TakeAnswers(i);
+  }
+}
+
+void FillQueue::Forget(HolderId holder) {
   std::erase_if(queued_,
                 [&](const Piece& piece) { return piece.holder == holder; });
   for (Use& use : links_) {
@@ -109,6 +119,7 @@ void FillQueue::TakeAnswers(size_t link) {
     }
     use.rests_until = use.since + kRest;
     if (piece.whole != nullptr) queued_.push_front(std::move(piece));
+    if (*answer == Link::Answer::kNever) return Lose(link);
   }
 }
 
@@ -148,8 +159,16 @@ bool FillQueue::Has(HolderId holder) const {
          });
 }
 
+bool FillQueue::OthersCopyFor(HolderId holder) const {
+  return std::any_of(links_.begin() + 1, links_.end(), [&](const Use& use) {
+    return std::any_of(
+        use.under_way.begin(), use.under_way.end(),
+        [&](const Piece& piece) { return piece.holder == holder; });
+  });
+}
+
 void FillQueue::Fail(HolderId holder) {
-  Drop(holder);
+  Forget(holder);
   failed_[holder] =
       absl::UnavailableError("a link to the GPU failed during the copying");
 }

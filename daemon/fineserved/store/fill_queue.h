@@ -33,9 +33,15 @@ class FillQueue {
   // Waits until the links have done the holder's pieces. After an error some of
   // its memory may still be written to.
   absl::Status Finish(HolderId holder);
-  // Drops what waits. Other links may still copy: each keeps the memory that it
-  // writes to alive.
+  // Drops what waits, and waits until no other link copies for the holder: each
+  // keeps alive the memory that it writes to. (So does a daemon that hangs,
+  // which is not waited for any longer.)
   void Drop(HolderId holder);
+  // Gives the links more to do; to be called often while something waits.
+  void Pump();
+  bool has_waiting() const { return !queued_.empty(); }
+  // Uses this GPU's own link alone.
+  void DropOthers() { links_.resize(1); }
 
   uint64_t own_bytes() const { return own_bytes_; }
   uint64_t others_bytes() const { return others_bytes_; }
@@ -50,7 +56,8 @@ class FillQueue {
     size_t depth = 1;  // pieces at a time; of others more once one has arrived
   };
   Use& own() { return links_[0]; }
-  void Pump();
+  void Forget(HolderId holder);
+  bool OthersCopyFor(HolderId holder) const;
   void TakeOwnAnswers();
   void TakeAnswers(size_t link);
   void Begin(Use* use, Piece piece);

@@ -141,12 +141,36 @@ TEST_F(FillQueueTest, SilentDaemonIsWaitedForAsLongAsItsPatience) {
 
 TEST_F(FillQueueTest, DroppedPiecesAreNotBegunNorBegunAgain) {
   for (uint64_t i = 0; i < 9; ++i) Add(i);
+  other_.answers.push_back(Answer::kRefused);
   queue_.Drop(kFirst);
   own_.CarryAll();
-  other_.answers.push_back(Answer::kRefused);
   Add(10, kSecond);
   EXPECT_TRUE(queue_.Finish(kSecond).ok());
   EXPECT_THAT(own_.begun, ElementsAre(0, 2, 10));
+}
+
+// It keeps the memory, of which there may be too little for a second try.
+TEST_F(FillQueueTest, DropWaitsForOtherLinksButNotForSilentOnes) {
+  Add(0);
+  Add(1);
+  other_.answers.push_back(Answer::kCarried);
+  queue_.Drop(kFirst);
+  EXPECT_EQ(queue_.others_bytes(), 10u);
+  EXPECT_TRUE(queue_.has_others());
+  Add(2);
+  EXPECT_THAT(other_.begun, ElementsAre(1, 2));
+  queue_.Drop(kFirst);
+  EXPECT_FALSE(queue_.has_others());
+}
+
+TEST_F(FillQueueTest, LinkThatRefusesForGoodIsLeftOut) {
+  Add(0);
+  Add(1);
+  own_.CarryAll();
+  other_.answers.push_back(Answer::kNever);
+  EXPECT_TRUE(queue_.Finish(kFirst).ok());
+  EXPECT_FALSE(queue_.has_others());
+  EXPECT_THAT(own_.begun, ElementsAre(0, 1));
 }
 
 TEST_F(FillQueueTest, FailureOfTheOwnLinkIsTheHoldersAlone) {

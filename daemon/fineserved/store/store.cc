@@ -73,8 +73,8 @@ constexpr uint32_t kUncheckedCopy = 1;  // its bytes were not read yet
 constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
 constexpr uint64_t kSharedBytes = uint64_t{8} << 20;
 
-// How long the host's memory is held at most that was carried from.
-constexpr int kLetGoMs = 1000;
+// How often we look for carried copies that are not needed any longer.
+constexpr std::chrono::milliseconds kLetGo(500);
 
 // A fingerprint that is known is believed after a look at as many bytes.
 constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
@@ -119,6 +119,8 @@ struct Store::Filling {
   std::vector<MappedMemory> mapped = {};
   std::vector<ByteRange> ranges = {};
   std::vector<CopyId> copies = {};  // one for each range
+  // Of the store's files, for other daemons.
+  std::map<uint32_t, std::shared_ptr<const driver::Descriptor>> files = {};
 };
 
 Store::Store(const driver::Driver& driver, driver::CUdevice device)
@@ -291,9 +293,8 @@ absl::Status Store::BeginFill(HolderId holder, std::vector<Handed> memory,
     if (base == nullptr) {
       return absl::ResourceExhaustedError("the store's file cannot be mapped");
     }
-    s = Enqueue({holder, base, range.address, range.bytes}, place,
-                std::move(memory[i]));
-    if (!s.ok()) return s;
+    Enqueue({holder, base, range.address, range.bytes}, place,
+            std::move(memory[i]), filling);
     filling->ranges.push_back(range);
     filling->copies.push_back(copies[i]);
   }
@@ -301,34 +302,42 @@ absl::Status Store::BeginFill(HolderId holder, std::vector<Handed> memory,
 }
 
 // In pieces, if other links are to share the work.
-absl::Status Store::Enqueue(Piece whole, const CopyPlace& place,
-                            Handed memory) {
-  if (!queue_->has_others() || whole.bytes < kSharedBytes) {
-    queue_->Add(std::move(whole));
-    return absl::OkStatus();
+void Store::Enqueue(Piece whole, const CopyPlace& place, Handed memory,
+                    Filling* filling) {
+  const bool is_shared = queue_->has_others() && whole.bytes >= kSharedBytes;
+  std::shared_ptr<const driver::Descriptor>& file = filling->files[place.file];
+  if (is_shared && file == nullptr) {
+    absl::StatusOr<driver::Descriptor> claim = files_[place.file].Claim({});
+    if (claim.ok()) {
+      file = std::make_shared<const driver::Descriptor>(*std::move(claim));
+    }
   }
-  absl::StatusOr<driver::Descriptor> file = files_[place.file].Claim({});
-  if (!file.ok()) return file.status();
+  if (!is_shared || file == nullptr) return queue_->Add(std::move(whole));
   const auto transfer = std::make_shared<const Transfer>(
-      Transfer{*std::move(file), place.offset, std::move(memory)});
+      Transfer{file, place.offset, std::move(memory)});
   for (uint64_t at = 0; at < whole.bytes; at += kPieceBytes) {
     queue_->Add({whole.holder, whole.from + at, whole.to + at,
                  std::min(kPieceBytes, whole.bytes - at), transfer, at});
   }
-  return absl::OkStatus();
 }
 
 absl::Status Store::Carry(const Transfer& whole, uint64_t offset,
                           uint64_t bytes) {
   if (!prepared_) {
-    return absl::FailedPreconditionError("no engine may leave this GPU");
+    return absl::UnavailableError("no engine may leave this GPU");
   }
   return carrier_.Carry(whole, offset, bytes, stream_);
 }
 
-int Store::LetGoOfCarried() {
-  carrier_.LetGoUnneeded();
-  return carrier_.is_empty() ? -1 : kLetGoMs;
+int Store::Tend() {
+  if (queue_) queue_->Pump();
+  const auto now = std::chrono::steady_clock::now();
+  if (!carrier_.is_empty() && now >= carried_looked_ + kLetGo &&
+      !carrier_.LetGoUnneeded()) {
+    carried_looked_ = now;
+  }
+  if (queue_ && queue_->has_waiting()) return 1;
+  return carrier_.is_empty() ? -1 : static_cast<int>(kLetGo.count());
 }
 
 absl::Status Store::FinishFill(HolderId holder, uint32_t order,
@@ -343,7 +352,7 @@ absl::Status Store::FinishFill(HolderId holder, uint32_t order,
     s = absl::AbortedError("some of what was handed over was let go");
   }
   if (s.ok() && total != 0) s = queue_->Finish(holder);
-  if (s.ok() && total != 0) s = Check(filling);
+  if (s.ok() && total != 0) s = Check(holder, filling);
   const bool has_come = s.ok() && total != 0;
   if (has_come && queue_->others_bytes() != filling.others_before) {
     log::Info("{} bytes came by other GPUs' links",
@@ -360,21 +369,36 @@ void Store::DropFill(HolderId holder, uint32_t order) {
   }
 }
 
-absl::Status Store::Check(const Filling& filling) {
-  absl::StatusOr<std::vector<kernels::Fingerprint>> prints =
+// A second time by the own link alone: another one may have brought other
+// bytes.
+absl::Status Store::Check(HolderId holder, const Filling& filling) {
+  absl::StatusOr<std::vector<size_t>> differing = Differing(filling);
+  if (!differing.ok() || differing->empty()) return differing.status();
+  queue_->DropOthers();
+  for (const size_t i : *differing) {
+    const char* const base = Pinned(contents_.PlaceOf(filling.copies[i]));
+    queue_->Add(
+        {holder, base, filling.ranges[i].address, filling.ranges[i].bytes});
+  }
+  differing = Differing(filling);
+  if (!differing.ok() || differing->empty()) return differing.status();
+  contents_.Hide(filling.copies[differing->front()]);
+  is_offer_old_ = true;
+  return absl::DataLossError(
+      "its copy in the store has changed: this process ends");
+}
+
+absl::StatusOr<std::vector<size_t>> Store::Differing(const Filling& filling) {
+  const absl::StatusOr<std::vector<kernels::Fingerprint>> prints =
       Fingerprints(filling.ranges);
   if (!prints.ok()) return prints.status();
+  std::vector<size_t> differing;
   for (size_t i = 0; i < prints->size(); ++i) {
-    if ((*prints)[i] == contents_.KeyOf(filling.copies[i]).print) continue;
-    if (HasItsFingerprint(filling.copies[i])) {
-      return absl::InternalError("a link brought other bytes than the copy's");
+    if ((*prints)[i] != contents_.KeyOf(filling.copies[i]).print) {
+      differing.push_back(i);
     }
-    contents_.Hide(filling.copies[i]);
-    is_offer_old_ = true;
-    return absl::DataLossError(
-        "its copy in the store has changed: this process ends");
   }
-  return absl::OkStatus();
+  return differing;
 }
 
 absl::Status Store::Compare(const std::vector<Handed>& memory) {

@@ -1,6 +1,7 @@
 #ifndef DAEMON_FINESERVED_STORE_STORE_H_
 #define DAEMON_FINESERVED_STORE_STORE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -82,11 +83,11 @@ class Store {
   // `total`: what was handed over with that order, or else it has failed.
   absl::Status FinishFill(HolderId holder, uint32_t order, uint32_t total);
   // Copies a part of another daemon's copy to another GPU's memory
-  // (Carrier::Carry). FailedPrecondition unless Prepare has had memory.
+  // (Carrier::Carry). Unavailable unless Prepare has had memory.
   absl::Status Carry(const Transfer& whole, uint64_t offset, uint64_t bytes);
-  // Lets go of what was carried and is not needed any longer. Returns in how
-  // many ms to call it again; -1: there is nothing.
-  int LetGoOfCarried();
+  // Does what is due between other calls. Returns in how many ms to call it
+  // again; -1: there is nothing to do.
+  int Tend();
   // Compares the first with the second, the third with the fourth and so on, by
   // their fingerprints. FailedPrecondition unless each pair is equal. None of
   // the memory is written until it returns.
@@ -123,8 +124,11 @@ class Store {
       const std::vector<kernels::ByteRange>& ranges);
   absl::Status BeginFill(HolderId holder, std::vector<Handed> memory,
                          Filling* filling);
-  absl::Status Enqueue(Piece whole, const CopyPlace& place, Handed memory);
-  absl::Status Check(const Filling& filling);
+  void Enqueue(Piece whole, const CopyPlace& place, Handed memory,
+               Filling* filling);
+  absl::Status Check(HolderId holder, const Filling& filling);
+  // The allocations that are not as their copies, by number.
+  absl::StatusOr<std::vector<size_t>> Differing(const Filling& filling);
   void DropFilling(HolderId holder);
   absl::Status Rest();
   char* Pinned(const CopyPlace& place);
@@ -177,6 +181,8 @@ class Store {
   driver::CUdeviceptr digests_ = 0;  // room for all of a process's
   std::optional<FillQueue> queue_;   // once there is a stream
   Carrier carrier_;
+  std::chrono::steady_clock::time_point carried_looked_ =
+      {};  // for what to let go
   bool prepared_ = false;
   bool warned_ = false;  // that memory cannot be registered
   std::map<HolderId, Filling> fillings_;

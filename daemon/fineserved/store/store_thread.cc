@@ -80,10 +80,11 @@ void StoreThread::Fill(HolderId holder, uint32_t order,
 bool StoreThread::Carry(HolderId asker, uint32_t order, Transfer whole,
                         uint64_t offset, uint64_t bytes) {
   if (works_.load(std::memory_order_relaxed) != 0) return false;
-  const auto transfer = std::make_shared<const Transfer>(std::move(whole));
+  const auto transfer = std::make_shared<Transfer>(std::move(whole));
   Post([this, asker, order, transfer, offset, bytes](Store* store) {
-    Finish(asker, order, Work::kCarry,
-           KeptNothing(store->Carry(*transfer, offset, bytes)));
+    const absl::Status s = store->Carry(*transfer, offset, bytes);
+    *transfer = {};  // first: the asker counts on the memory
+    Finish(asker, order, Work::kCarry, KeptNothing(s));
   });
   return true;
 }
@@ -174,7 +175,7 @@ void StoreThread::PostWork(Call call) {
 void StoreThread::Run() {
   for (;;) {
     pollfd wake = {wake_.get(), POLLIN, 0};
-    poll(&wake, 1, store_.LetGoOfCarried());
+    poll(&wake, 1, store_.Tend());
     // First: what is posted from here on makes it readable again.
     eventfd_t count;
     eventfd_read(wake_.get(), &count);

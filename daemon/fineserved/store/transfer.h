@@ -21,7 +21,7 @@ struct Handed {
 
 // A copy in a store's file, and the memory that it goes to, which is as long.
 struct Transfer {
-  driver::Descriptor file;  // without a lock on the copy
+  std::shared_ptr<const driver::Descriptor> file;  // without locks
   uint64_t file_offset = 0;
   Handed memory;
 };
@@ -43,6 +43,7 @@ class Link {
   enum class Answer {
     kCarried,
     kRefused,  // nothing is written to the memory
+    kNever,    // the same, and others will be refused, too
     kLost,     // it may still be written to: it is not to be used
   };
 

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include <chrono>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/integration/eviction/eviction_site.h"
 #include "tools/lab/process/daemon_log.h"
 
@@ -152,13 +154,9 @@ TEST_F(SharedStoreTest, DaemonThatDiesWhileItCopiesTakesNothingAlong) {
 class SharedLinkTest : public SharedStoreTest {
  protected:
   void SetUp() override {
-    Set("EMUCUDA_LINK_MB_S", "400");
+    Set("EMUCUDA_LINK_MB_S", "200");
     weights_ = "160MiB";  // allocations of 40 MiB, and pieces of 32
     SharedStoreTest::SetUp();
-  }
-  // How often a part came by the other GPU's.
-  int Shared(int gpu) {
-    return CountOf("came by other GPUs' links", daemons_[gpu]->Stderr());
   }
   static int CountOf(const std::string& what, const std::string& text) {
     int count = 0;
@@ -168,22 +166,41 @@ class SharedLinkTest : public SharedStoreTest {
     }
     return count;
   }
+  // How often a part came by the other GPU's link.
+  int Shared(int gpu) {
+    return CountOf("came by other GPUs' links", daemons_[gpu]->Stderr());
+  }
+  // How often an engine gave up the daemon's filling.
+  int Unfilled(int gpu) {
+    return CountOf("it does so itself", engines_[gpu]->Stderr());
+  }
+  // A daemon that copies for others has their store's file mapped.
+  bool Carries(int gpu) {
+    std::ifstream maps(absl::StrCat("/proc/", daemons_[gpu]->pid(), "/maps"));
+    const std::string text((std::istreambuf_iterator<char>(maps)), {});
+    return text.find("fineserve-store") != std::string::npos;
+  }
+  // Its daemon has just started.
+  void MoveOnce(int gpu) {
+    Do(gpu, "evict");
+    Do(gpu, "activate");
+  }
 };
 
 TEST_F(SharedLinkTest, WhatComesBackComesByBothLinks) {
   for (int round = 1; round <= 3; ++round) {
-    Do(0, "evict");
-    Do(0, "activate");
+    MoveOnce(0);
     Verify(0);
     EXPECT_EQ(Shared(0), round);
   }
   EXPECT_EQ(Shared(1), 0);
   EXPECT_EQ(HeldBytes(), (4 * 40 + 4) * kMiB);
+  EXPECT_TRUE(Carries(1));
   Verify(1);
   engines_[0].reset();
-  // The other daemon lets go of what it has carried.
   EXPECT_TRUE(Eventually([&] {
-    return StoreBytesIn({daemons_[0]->pid(), daemons_[1]->pid()}) == 0;
+    return StoreBytesIn({daemons_[0]->pid(), daemons_[1]->pid()}) == 0 &&
+           !Carries(1);
   }));
 }
 
@@ -196,34 +213,35 @@ TEST_F(SharedLinkTest, BothComeBackAtOnceAndNoneWaitsForTheOther) {
     EXPECT_EQ(other.Wait(), 0);
     for (const int gpu : {0, 1}) Verify(gpu);
   }
+  EXPECT_EQ(Unfilled(0) + Unfilled(1), 0);
 }
 
-// By then it copies, or is about to, or has done its part.
+// What a daemon that hung writes later does not reach what the engine has
+// written since.
 TEST_F(SharedLinkTest, DaemonThatEndsOrHangsWhileItCopiesForAnotherHarmsNone) {
   for (int round = 0; round < 4; ++round) {
+    MoveOnce(1);
     Do(0, "evict");
     Process comes({Program("fsctl"), "--gpu", gpus_[0], "activate", kNames[0]},
                   environment());
-    const auto pause = std::chrono::milliseconds(40 + 80 * (round / 2));
-    const auto until = std::chrono::steady_clock::now() + pause;
-    EXPECT_TRUE(
-        Eventually([&] { return std::chrono::steady_clock::now() > until; }));
+    EXPECT_TRUE(Eventually([&] { return Carries(1); }));
     const bool hangs = round % 2 == 1;
-    if (hangs) {
-      kill(daemons_[1]->pid(), SIGSTOP);
-    } else {
-      Kill(1);
-    }
+    if (hangs) kill(daemons_[1]->pid(), SIGSTOP);
+    if (!hangs) Kill(1);
     comes.Wait();
     Do(0, "activate");
     Verify(0);
+    EXPECT_EQ(engines_[0]->Ask(absl::StrCat("weights ", round)),
+              "ok wrote weights");
     if (hangs) {
       kill(daemons_[1]->pid(), SIGCONT);
-    } else {
-      Start(1);
+      MoveOnce(1);  // after what it was asked for
+      Kill(1);
     }
-    Verify(1);
+    Verify(0);
+    Start(1);
   }
+  EXPECT_GT(Unfilled(0), 0);
 }
 
 }  // namespace
