@@ -374,6 +374,10 @@ void Store::DropFill(HolderId holder, uint32_t order) {
 absl::Status Store::Check(HolderId holder, const Filling& filling) {
   absl::StatusOr<std::vector<size_t>> differing = Differing(filling);
   if (!differing.ok() || differing->empty()) return differing.status();
+  log::Warning(
+      "{} allocations that came back are not as their copies: they are "
+      "copied once more",
+      differing->size());
   queue_->DropOthers();
   for (const size_t i : *differing) {
     const char* const base = Pinned(contents_.PlaceOf(filling.copies[i]));

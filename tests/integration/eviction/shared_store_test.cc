@@ -193,6 +193,7 @@ TEST_F(SharedLinkTest, WhatComesBackComesByBothLinks) {
     Verify(0);
     EXPECT_EQ(Shared(0), round);
   }
+  EXPECT_EQ(CountOf("copied once more", daemons_[0]->Stderr()), 0);
   EXPECT_EQ(Shared(1), 0);
   EXPECT_EQ(HeldBytes(), (4 * 40 + 4) * kMiB);
   EXPECT_TRUE(Carries(1));
