@@ -16,6 +16,8 @@ namespace fineserve::abi {
 // done. Errors:
 //   FailedPrecondition  the daemon refused, or the engine could not, for this
 //                       reason; its memory is where it was
+//   ResourceExhausted   the GPU has no room for it now; the daemon has others
+//                       leave that may, so that another try helps
 //   NotFound            the daemon of another of its GPUs moves it
 //   Unimplemented       the daemon is of a release that moves nothing
 //   DeadlineExceeded    it takes longer than `timeout`, and goes on

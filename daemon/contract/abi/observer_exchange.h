@@ -18,7 +18,8 @@ inline constexpr uint32_t kObserverSequence = 2;
 
 // Sends an observer's request, of kObserverSequence, and returns its answer.
 // Errors: `refused`, with the daemon's words, if it refuses; NotFound if
-// another daemon is to be asked (kElsewhere); Unimplemented if it does not know
+// another daemon is to be asked (kElsewhere); ResourceExhausted if there is no
+// room now (kPoolExhausted); Unimplemented if it does not know
 // the message; `late` if no answer comes in the socket's time; Unavailable if
 // the daemon hung up or answers with another message. The answer's descriptors
 // are in `received`.
@@ -40,6 +41,8 @@ absl::StatusOr<Done> Exchange(const ObserverLink& link, const Request& request,
       code = absl::StatusCode::kUnimplemented;
     } else if (refusal.code == RefusalCode::kElsewhere) {
       code = absl::StatusCode::kNotFound;
+    } else if (refusal.code == RefusalCode::kPoolExhausted) {
+      code = absl::StatusCode::kResourceExhausted;
     }
     return absl::Status(code, Printable(refusal.text));
   }

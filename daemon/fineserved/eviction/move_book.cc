@@ -75,7 +75,9 @@ void MoveBook::Report(MoverId id, EngineId engine,
   }
   if (report.failed != 0) {
     mover.has_failed = came;
-    Fail(engine, &move->second, abi::Printable(report.why));
+    Fail(engine, &move->second, abi::Printable(report.why),
+         report.lacks_room != 0 ? absl::StatusCode::kResourceExhausted
+                                : absl::StatusCode::kFailedPrecondition);
     // The process keeps what it had dropped before.
     if (move->second.asked == Place::kDropped) move->second.to = report.place;
     if (report.place == Place::kHost) LeaveAgain(engine, &move->second);
@@ -281,9 +283,10 @@ admission::EngineKv::Dropped MoveBook::DroppedOf(EngineId engine) const {
 }
 
 // Calls back the processes that an eviction has moved.
-void MoveBook::Fail(EngineId engine, Move* move, const std::string& why) {
+void MoveBook::Fail(EngineId engine, Move* move, const std::string& why,
+                    absl::StatusCode code) {
   if (move->trouble.ok()) {
-    move->trouble = absl::FailedPreconditionError(why);
+    move->trouble = absl::Status(code, why);
   } else if (move->to != move->asked) {
     move->trouble = absl::FailedPreconditionError(
         absl::StrCat(move->trouble.message(),

@@ -159,7 +159,8 @@ class MoveBook {
 
   // Begins a move without an asker; false if one is under way.
   bool Begin(slab::EngineId engine, abi::Place to);
-  void Fail(slab::EngineId engine, Move* move, const std::string& why);
+  void Fail(slab::EngineId engine, Move* move, const std::string& why,
+            absl::StatusCode code = absl::StatusCode::kFailedPrecondition);
   void LeaveAgain(slab::EngineId engine, Move* move);
   void Advance(slab::EngineId engine);
   bool SendOrders(slab::EngineId engine, Move* move);

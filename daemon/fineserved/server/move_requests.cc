@@ -33,6 +33,12 @@ const char* WordsOf(Place place) {
   return place == Place::kHost ? "on the host" : "on the GPU";
 }
 
+RefusalCode CodeOfMove(const absl::Status& move) {
+  if (absl::IsNotFound(move)) return RefusalCode::kElsewhere;
+  if (absl::IsResourceExhausted(move)) return RefusalCode::kPoolExhausted;
+  return RefusalCode::kMove;
+}
+
 }  // namespace
 
 // A connection's address in memory is unique while it lives.
@@ -420,9 +426,7 @@ void SocketServer::CarryOutMoves() {
     PeerConnection* const c = Numbered(static_cast<uint64_t>(answer.asker));
     if (c == nullptr) continue;
     if (!answer.status.ok()) {
-      Refuse(c, c->move_sequence,
-             absl::IsNotFound(answer.status) ? RefusalCode::kElsewhere
-                                             : RefusalCode::kMove,
+      Refuse(c, c->move_sequence, CodeOfMove(answer.status),
              std::string(answer.status.message()));
       continue;
     }

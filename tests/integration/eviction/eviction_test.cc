@@ -151,6 +151,21 @@ TEST_F(EvictionTest,
   EXPECT_THAT(chat->ReadLine(), HasSubstr("ok verified"));
 }
 
+TEST_F(EvictionTest, ActivationWaitsForRoomThatOthersAreAboutToLeave) {
+  Set("EMUCUDA_MEMORY", "352MiB");  // of these 64 are the pool's
+  const auto daemon = StartDaemon();
+  const auto chat = StartEvictable("chat", "128MiB");
+  Move("evict", "chat");
+  auto code = StartEngine("4MiB", {"--weights", "160MiB"});
+  Process comes({Program("fsctl"), "activate", "chat"}, environment());
+  EXPECT_TRUE(Eventually([&] {
+    return daemon->Stderr().find("has no room for its") != std::string::npos;
+  }));
+  code.reset();
+  EXPECT_EQ(comes.Wait(), 0);
+  EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+}
+
 TEST_F(EvictionTest, NextDaemonTakesTheCopyOverAndActivates) {
   auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat");

@@ -1,7 +1,9 @@
 #include "tools/fsctl/evict/move_command.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -195,8 +197,8 @@ std::vector<Pool> AllLivePools() {
 }
 
 // NotFound: another daemon moves it.
-absl::StatusOr<abi::MoveDone> MoveAt(const EngineInPool& place,
-                                     const MoveOptions& options) {
+absl::StatusOr<abi::MoveDone> TryMove(const EngineInPool& place,
+                                      const MoveOptions& options) {
   const absl::StatusOr<abi::ObserverLink> link =
       abi::ConnectObserver(place.pool.socket);
   if (!link.ok()) return absl::UnavailableError(link.status().message());
@@ -205,6 +207,25 @@ absl::StatusOr<abi::MoveDone> MoveAt(const EngineInPool& place,
   }
   return abi::MoveEngine(*link, place.engine.id, options.to,
                          absl::Seconds(options.timeout_s));
+}
+
+// The same. Others leave for an engine that has no room: tries again while they
+// may be doing that.
+absl::StatusOr<abi::MoveDone> MoveAt(const EngineInPool& place,
+                                     const MoveOptions& options) {
+  constexpr std::chrono::seconds kOthersLeaveIn(10);
+  constexpr std::chrono::milliseconds kBetweenTries(250);
+  const auto end =
+      std::chrono::steady_clock::now() +
+      std::min(kOthersLeaveIn, std::chrono::seconds(options.timeout_s));
+  for (;;) {
+    absl::StatusOr<abi::MoveDone> done = TryMove(place, options);
+    if (!absl::IsResourceExhausted(done.status()) ||
+        std::chrono::steady_clock::now() > end) {
+      return done;
+    }
+    std::this_thread::sleep_for(kBetweenTries);
+  }
 }
 
 // An engine on several GPUs is moved by one of their daemons.
@@ -432,8 +453,8 @@ void AddActivate(Commands& c) {
   AddMove(c, abi::Place::kGpu, "activate",
           "Bring an engine's memory back to the GPU",
           "  fsctl activate llama-a\n"
-          "A request does so by itself. If the GPU has no room for it, all\n"
-          "stays on the host.\n");
+          "A request does so by itself. If the GPU has no room for it within\n"
+          "10 s, for which idle engines leave, all stays on the host.\n");
 }
 
 namespace {
