@@ -181,8 +181,8 @@ class Store {
   driver::CUdeviceptr digests_ = 0;  // room for all of a process's
   std::optional<FillQueue> queue_;   // once there is a stream
   Carrier carrier_;
-  std::chrono::steady_clock::time_point carried_looked_ =
-      {};  // for what to let go
+  // When it was last looked for what the carrier may let go of.
+  std::chrono::steady_clock::time_point carried_looked_ = {};
   bool prepared_ = false;
   bool warned_ = false;  // that memory cannot be registered
   std::map<HolderId, Filling> fillings_;
