@@ -34,6 +34,10 @@ void FillQueue::SetOthers(std::vector<std::unique_ptr<Link>> others) {
     links_.push_back({std::move(link)});
 }
 
+void FillQueue::DropOthers() {
+  while (has_others()) Lose(links_.size() - 1);
+}
+
 void FillQueue::Add(Piece piece) {
   if (failed_.contains(piece.holder)) return;
   if (piece.whole != nullptr) {

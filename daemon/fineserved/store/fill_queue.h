@@ -40,8 +40,8 @@ class FillQueue {
   // Gives the links more to do; to be called often while something waits.
   void Pump();
   bool has_waiting() const { return !queued_.empty(); }
-  // Uses this GPU's own link alone.
-  void DropOthers() { links_.resize(1); }
+  // Uses this GPU's own link alone. Pieces that others copy now are lost.
+  void DropOthers();
 
   uint64_t own_bytes() const { return own_bytes_; }
   uint64_t others_bytes() const { return others_bytes_; }

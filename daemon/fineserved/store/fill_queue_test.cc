@@ -163,6 +163,18 @@ TEST_F(FillQueueTest, DropWaitsForOtherLinksButNotForSilentOnes) {
   EXPECT_FALSE(queue_.has_others());
 }
 
+// They may still write to the memory of other holders.
+TEST_F(FillQueueTest, OthersThatAreDroppedFailWhatTheyCopy) {
+  Add(0);
+  Add(1, kSecond);
+  EXPECT_THAT(other_.begun, ElementsAre(1));
+  queue_.DropOthers();
+  EXPECT_FALSE(queue_.has_others());
+  own_.CarryAll();
+  EXPECT_TRUE(queue_.Finish(kFirst).ok());
+  EXPECT_TRUE(absl::IsUnavailable(queue_.Finish(kSecond)));
+}
+
 TEST_F(FillQueueTest, LinkThatRefusesForGoodIsLeftOut) {
   Add(0);
   Add(1);
