@@ -40,7 +40,7 @@ processes, so that the link is what an activation takes: by the engine's own lin
 alone, and with that of a second GPU, whose daemon copies a part.)";
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr double kLinkBytesPerS = 400e6;  // as EMUCUDA_LINK_MB_S below
+constexpr uint64_t kLinkMbPerS = 400;
 
 void RightOrDie(driver::CUresult result) {
   if (result != driver::CUDA_SUCCESS) Die(absl::StrCat("CUDA error ", result));
@@ -222,7 +222,7 @@ class LinksBench {
   LinksBench(uint64_t weights_mib, uint64_t rounds)
       : weights_mib_(weights_mib), rounds_(rounds) {
     site_.Set("EMUCUDA_DEVICES", "2");
-    site_.Set("EMUCUDA_LINK_MB_S", "400");
+    site_.Set("EMUCUDA_LINK_MB_S", absl::StrCat(kLinkMbPerS));
     site_.StartDaemon(Flags(0));
     link_ = std::make_unique<abi::ObserverLink>(
         OrDie(abi::ConnectObserver(site_.SocketPath())));
@@ -237,7 +237,7 @@ class LinksBench {
     const Engine other(site_, "other", 16, true,
                        {{"CUDA_VISIBLE_DEVICES", "1"}});
     const double two_s = Activation();
-    const double link_s = bytes_ / kLinkBytesPerS;
+    const double link_s = bytes_ / (static_cast<double>(kLinkMbPerS) * 1e6);
     report->Figure("what the bytes take on one emulated link (ms)",
                    link_s * 1e3);
     report->Figure("activation by it (ms)", one_s * 1e3);

@@ -180,7 +180,6 @@ class SharedLinkTest : public SharedStoreTest {
     const std::string text((std::istreambuf_iterator<char>(maps)), {});
     return text.find("fineserve-store") != std::string::npos;
   }
-  // Its daemon has just started.
   void MoveOnce(int gpu) {
     Do(gpu, "evict");
     Do(gpu, "activate");
@@ -217,8 +216,7 @@ TEST_F(SharedLinkTest, BothComeBackAtOnceAndNoneWaitsForTheOther) {
   EXPECT_EQ(Unfilled(0) + Unfilled(1), 0);
 }
 
-// What a daemon that hung writes later does not reach what the engine has
-// written since.
+// A daemon that hung may write later: the engine's memory is another one then.
 TEST_F(SharedLinkTest, DaemonThatEndsOrHangsWhileItCopiesForAnotherHarmsNone) {
   for (int round = 0; round < 4; ++round) {
     MoveOnce(1);

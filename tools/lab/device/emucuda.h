@@ -24,11 +24,9 @@
 //                            by 32MiB; a variable of one of these goes before
 //   EMUCUDA_DRIVER_VERSION   default 13000; newer entry points do not resolve
 //   EMUCUDA_STREAM_DELAY_US  sleep before each copy, fill or host function
-//   EMUCUDA_LINK_MB_S        the rate of each device's link to the host, each
-//   way,
-//                            in 10^6 bytes a second; the copies of all
-//                            processes share it. Default: copies take what the
-//                            machine takes
+//   EMUCUDA_LINK_MB_S        10^6 bytes a second that each device's link to the
+//                            host carries each way; the copies of all processes
+//                            share it. Default: as fast as the machine copies
 //   EMUCUDA_LINGER_MS        when a process dies, its queued writes happen that
 //                            much later, or when emucuda-linger gets SIGUSR1;
 //                            until then it keeps its memory and its place in
