@@ -14,13 +14,12 @@ namespace {
 // finish.
 constexpr size_t kDepth = 2;
 // One that has refused has work of its own.
-constexpr std::chrono::seconds kRest(1);
+constexpr uint64_t kRestNs = 1'000'000'000;
 
 }  // namespace
 
-FillQueue::FillQueue(std::unique_ptr<Link> own,
-                     std::chrono::milliseconds patience)
-    : patience_(patience) {
+FillQueue::FillQueue(std::unique_ptr<Link> own, const Clock* clock)
+    : clock_(clock) {
   links_.push_back({std::move(own)});
   links_[0].depth = kDepth;
 }
@@ -115,13 +114,13 @@ void FillQueue::TakeAnswers(size_t link) {
     if (*answer == Link::Answer::kLost) return Lose(link);
     Piece piece = std::move(use.under_way.front());
     use.under_way.pop_front();
-    use.since = Clock::now();
+    use.since_ns = clock_->NowNs();
     if (*answer == Link::Answer::kCarried) {
       others_bytes_ += piece.bytes;
       use.depth = kDepth;
       continue;
     }
-    use.rests_until = use.since + kRest;
+    use.rests_until_ns = use.since_ns + kRestNs;
     if (piece.whole != nullptr) queued_.push_front(std::move(piece));
     if (*answer == Link::Answer::kNever) return Lose(link);
   }
@@ -129,7 +128,7 @@ void FillQueue::TakeAnswers(size_t link) {
 
 void FillQueue::Begin(Use* use, Piece piece) {
   if (use->link->Carry(piece)) {
-    if (use->under_way.empty()) use->since = Clock::now();
+    if (use->under_way.empty()) use->since_ns = clock_->NowNs();
     use->under_way.push_back(std::move(piece));
     return;
   }
@@ -142,7 +141,8 @@ void FillQueue::Begin(Use* use, Piece piece) {
 FillQueue::Use* FillQueue::FreeLink() {
   Use* best = nullptr;
   for (Use& use : links_) {
-    if (use.under_way.size() >= use.depth || use.rests_until > Clock::now()) {
+    if (use.under_way.size() >= use.depth ||
+        use.rests_until_ns > clock_->NowNs()) {
       continue;
     }
     if (best == nullptr || use.under_way.size() < best->under_way.size()) {
@@ -188,7 +188,10 @@ void FillQueue::Lose(size_t link) {
 void FillQueue::LoseSilent() {
   for (size_t i = links_.size(); --i > 0;) {
     const Use& use = links_[i];
-    if (!use.under_way.empty() && Clock::now() - use.since > patience_) Lose(i);
+    if (!use.under_way.empty() &&
+        clock_->NowNs() - use.since_ns > kPatienceNs) {
+      Lose(i);
+    }
   }
 }
 

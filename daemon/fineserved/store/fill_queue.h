@@ -1,7 +1,6 @@
 #ifndef DAEMON_FINESERVED_STORE_FILL_QUEUE_H_
 #define DAEMON_FINESERVED_STORE_FILL_QUEUE_H_
 
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "daemon/base/clock/clock.h"
 #include "daemon/fineserved/store/transfer.h"
 
 namespace fineserve::store {
@@ -18,10 +18,11 @@ namespace fineserve::store {
 // one, so that a fast one does more. Not thread-safe.
 class FillQueue {
  public:
-  // `patience`: how long another GPU's daemon may take for one piece.
-  explicit FillQueue(
-      std::unique_ptr<Link> own,
-      std::chrono::milliseconds patience = std::chrono::seconds(5));
+  // How long another GPU's daemon may take for one piece.
+  static constexpr uint64_t kPatienceNs = 5'000'000'000;
+
+  // The clock must outlive this object.
+  FillQueue(std::unique_ptr<Link> own, const Clock* clock);
 
   // Replaces the links of others, unless they have pieces.
   void SetOthers(std::vector<std::unique_ptr<Link>> others);
@@ -47,12 +48,11 @@ class FillQueue {
   uint64_t others_bytes() const { return others_bytes_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Use {
     std::unique_ptr<Link> link;
-    std::deque<Piece> under_way = {};    // without `whole` once it was dropped
-    Clock::time_point since = {};        // the first of them is waited for
-    Clock::time_point rests_until = {};  // it has refused
+    std::deque<Piece> under_way = {};  // without `whole` once it was dropped
+    uint64_t since_ns = 0;             // the first of them is waited for
+    uint64_t rests_until_ns = 0;       // it has refused
     size_t depth = 1;  // pieces at a time; of others more once one has arrived
   };
   Use& own() { return links_[0]; }
@@ -71,7 +71,7 @@ class FillQueue {
   std::vector<Use> links_;  // this GPU's own is the first
   std::deque<Piece> queued_;
   std::map<HolderId, absl::Status> failed_;
-  const std::chrono::milliseconds patience_;
+  const Clock* const clock_;
   uint64_t own_bytes_ = 0;
   uint64_t others_bytes_ = 0;
 };

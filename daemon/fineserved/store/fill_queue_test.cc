@@ -53,6 +53,17 @@ class FakeLink : public Link {
   Way* const way_;
 };
 
+// A hundredth of the patience passes each time that it is looked at.
+class HastyClock final : public Clock {
+ public:
+  uint64_t NowNs() const override {
+    return now_ns_ += FillQueue::kPatienceNs / 100;
+  }
+
+ private:
+  mutable uint64_t now_ns_ = 0;
+};
+
 class FillQueueTest : public ::testing::Test {
  protected:
   FillQueueTest() { Connect(); }
@@ -67,8 +78,8 @@ class FillQueueTest : public ::testing::Test {
 
   Way own_, other_;
   const std::shared_ptr<const Transfer> whole_ = std::make_shared<Transfer>();
-  FillQueue queue_{std::make_unique<FakeLink>(&own_),
-                   std::chrono::milliseconds(20)};
+  const HastyClock clock_;
+  FillQueue queue_{std::make_unique<FakeLink>(&own_), &clock_};
 };
 
 TEST_F(FillQueueTest, LinksTakeTurnsAndTheFastOneDoesMore) {

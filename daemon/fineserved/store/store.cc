@@ -74,7 +74,7 @@ constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
 constexpr uint64_t kSharedBytes = uint64_t{8} << 20;
 
 // How often we look for carried copies that are not needed any longer.
-constexpr std::chrono::milliseconds kLetGo(500);
+constexpr uint64_t kLetGoMs = 500;
 
 // A fingerprint that is known is believed after a look at as many bytes.
 constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
@@ -156,7 +156,7 @@ absl::Status Store::Begin() {
         driver_.call().cuStreamCreate(&stream_, driver::CU_STREAM_NON_BLOCKING),
         "cuStreamCreate");
     if (!s.ok()) return s;
-    queue_.emplace(std::make_unique<OwnLink>(driver_, stream_));
+    queue_.emplace(std::make_unique<OwnLink>(driver_, stream_), &clock_);
   }
   // Now: a GPU that an engine comes back to may be full.
   if (digests_ == 0) {
@@ -331,13 +331,14 @@ absl::Status Store::Carry(const Transfer& whole, uint64_t offset,
 
 int Store::Tend() {
   if (queue_) queue_->Pump();
-  const auto now = std::chrono::steady_clock::now();
-  if (!carrier_.is_empty() && now >= carried_looked_ + kLetGo &&
+  const uint64_t now_ns = clock_.NowNs();
+  if (!carrier_.is_empty() &&
+      now_ns - carried_looked_ns_ >= kLetGoMs * 1'000'000 &&
       !carrier_.LetGoUnneeded()) {
-    carried_looked_ = now;
+    carried_looked_ns_ = now_ns;
   }
   if (queue_ && queue_->has_waiting()) return 1;
-  return carrier_.is_empty() ? -1 : static_cast<int>(kLetGo.count());
+  return carrier_.is_empty() ? -1 : static_cast<int>(kLetGoMs);
 }
 
 absl::Status Store::FinishFill(HolderId holder, uint32_t order,

@@ -1,7 +1,6 @@
 #ifndef DAEMON_FINESERVED_STORE_STORE_H_
 #define DAEMON_FINESERVED_STORE_STORE_H_
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -13,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/base/clock/clock.h"
 #include "daemon/contract/abi/inventory.h"
 #include "daemon/contract/metrics/snapshot.h"
 #include "daemon/fineserved/store/carrier.h"
@@ -179,10 +179,11 @@ class Store {
   std::map<std::pair<uint32_t, uint64_t>, PinnedRange> pinned_;
   driver::CUstream stream_ = nullptr;
   driver::CUdeviceptr digests_ = 0;  // room for all of a process's
-  std::optional<FillQueue> queue_;   // once there is a stream
+  const RealClock clock_;
+  std::optional<FillQueue> queue_;  // once there is a stream
   Carrier carrier_;
   // When it was last looked for what the carrier may let go of.
-  std::chrono::steady_clock::time_point carried_looked_ = {};
+  uint64_t carried_looked_ns_ = 0;
   bool prepared_ = false;
   bool warned_ = false;  // that memory cannot be registered
   std::map<HolderId, Filling> fillings_;
