@@ -58,6 +58,19 @@ enum CUtensorMapSwizzle : unsigned int {};
 enum CUtensorMapL2promotion : unsigned int {};
 enum CUtensorMapFloatOOBfill : unsigned int {};
 
+struct CUDA_LAUNCH_PARAMS {
+  CUfunction function;
+  unsigned int gridDimX;
+  unsigned int gridDimY;
+  unsigned int gridDimZ;
+  unsigned int blockDimX;
+  unsigned int blockDimY;
+  unsigned int blockDimZ;
+  unsigned int sharedMemBytes;
+  CUstream hStream;
+  void** kernelParams;
+};
+
 }  // namespace fineserve::driver
 
 #endif  // KERNELS_DRIVER_CUDA_KERNEL_TYPES_H_

@@ -168,6 +168,44 @@ struct CUDA_MEMCPY3D_BATCH_OP {
   unsigned int flags;
 };
 
+enum CUstreamBatchMemOpType : unsigned int {
+  CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
+  CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2,
+  CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES = 3,
+  CU_STREAM_MEM_OP_WAIT_VALUE_64 = 4,
+  CU_STREAM_MEM_OP_WRITE_VALUE_64 = 5,
+  CU_STREAM_MEM_OP_BARRIER = 6,
+};
+
+// The fields of a wait and of a write are the same.
+struct CUstreamMemOpValueParams {
+  CUstreamBatchMemOpType operation;
+  CUdeviceptr address;
+  union {
+    uint32_t value;
+    uint64_t value64;
+  };
+  unsigned int flags;
+  CUdeviceptr alias;  // for the driver's own use
+};
+
+union CUstreamBatchMemOpParams {
+  CUstreamBatchMemOpType operation;
+  CUstreamMemOpValueParams waitValue;
+  CUstreamMemOpValueParams writeValue;
+  uint64_t pad[6];
+};
+
+struct CUmemDecompressParams {
+  size_t srcNumBytes;
+  size_t dstNumBytes;
+  uint32_t* dstActBytes;
+  const void* src;
+  void* dst;
+  unsigned int algo;
+  unsigned char padding[20];
+};
+
 }  // namespace fineserve::driver
 
 #endif  // KERNELS_DRIVER_CUDA_STRUCTS_H_

@@ -37,6 +37,11 @@
 
 namespace fineserve::driver {
 
+// The CUDA version up to which the list is complete: of each name in it, every
+// ABI that cuda.h declares, and every function that makes the device touch
+// memory (gate_test.cc compares it with cuda.h where a toolkit is present).
+inline constexpr int kListedCudaVersion = 13000;
+
 enum class Need : uint8_t { kRequired, kOptional };
 
 // A driver's functions, resolved. A member is null only if its row is

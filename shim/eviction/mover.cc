@@ -62,6 +62,8 @@ void Mover::Stop() {
   // A move that is under way ends first.
   const MutexLock lock(&turn_);
   stopped_ = true;
+  // No thread would bring the memory back.
+  if (!IsHere()) g_gate.CloseForGood();
 }
 
 void Mover::AbandonInChild() {
@@ -83,8 +85,8 @@ void Mover::Serve() {
   report_ = abi::MakeMessage<abi::MoveReport>(0);
   report_.place = Place::kGpu;
   report_.can_rest = 1;
-  g_presence.OpenBell();
   for (;;) {
+    g_presence.OpenBell();
     if (Connect()) {
       alone_since_ms_ = 0;
       while (Report() && AwaitOrder()) {
@@ -192,8 +194,18 @@ bool Mover::Greet(CheckedDescriptor* socket, abi::Role role,
   return joined;
 }
 
+// All stays if the gate can never close.
+ResidentSum Mover::Sizes() const {
+  ResidentSum sum = redirector_->resident()->sum();
+  if (g_gate.kept_open_by() != nullptr) {
+    sum.pinned = sum.here;
+    sum.pinned_bytes = sum.here_bytes;
+  }
+  return sum;
+}
+
 bool Mover::Report(abi::Need need) {
-  const ResidentSum sum = redirector_->resident()->sum();
+  const ResidentSum sum = Sizes();
   redirector_->scoreboard().ShowResident(sum);
   redirector_->scoreboard().ShowGateWaits(g_gate.waits());
   report_.allocations =
@@ -280,7 +292,7 @@ bool Mover::NoteNeed(const abi::Received& received) {
 // in vain. False if the connection is over.
 bool Mover::ReportSizes() {
   if (seat_ == Seat::kPool || !IsHere()) return true;
-  const ResidentSum sum = redirector_->resident()->sum();
+  const ResidentSum sum = Sizes();
   const bool same = report_.moving_bytes == sum.moving_bytes() &&
                     report_.pinned_bytes == sum.pinned_bytes;
   return same || Report(abi::Need::kSizes);
@@ -294,6 +306,7 @@ bool Mover::WaitForOrder(int fd) {
     if (!PassOnRoomNeed() || !ReportSizes()) return false;
     const int own = seat_ == Seat::kRank ? socket_.Get() : -1;
     const bool looks = seat_ == Seat::kRank && own < 0;
+    g_presence.OpenBell();  // the program may have closed it
     pollfd polled[3] = {
         {fd, POLLIN, 0}, {g_presence.bell(), POLLIN, 0}, {own, POLLIN, 0}};
     const int result = poll(polled, 3,
@@ -565,6 +578,9 @@ class Mover::ToStore final
       return mover_->Fail("the daemon has not copied its memory");
     }
     if (copied.failed != 0) return mover_->Fail("%s", copied.why);
+    if (received.descriptors_lost()) {
+      return mover_->Fail("it has no descriptors left for the store's files");
+    }
     mover_->Adopt(&received);
     return MapList() || mover_->Fail("the daemon sent no list of its copies");
   }
@@ -657,6 +673,10 @@ bool Mover::Compare(const Driver& real, uint64_t bytes, uint64_t* got) {
 bool Mover::ComeToRest(const Driver& real) {
   if (!Restore(real)) return false;
   if (report_.place != Place::kGpu) return true;
+  if (const char* const function = g_gate.kept_open_by()) {
+    return Fail("it uses %s of a later CUDA than this FineServe knows",
+                function);
+  }
   if (!LeaveView(real)) return false;
   if (!CloseGate(real)) {
     UndoAfterFailure(real, &Mover::ReturnToView);
@@ -686,8 +706,12 @@ bool Mover::CloseGate(const Driver& real) {
     return Fail("its work on the GPU has not ended since the last try");
   }
   if (!g_gate.Close(kInsideMs)) {
-    return Fail("a call of its to the driver did not return within %lu ms",
-                kInsideMs);
+    return g_gate.captures() > 0
+               ? Fail("it captures a CUDA graph")
+               : Fail(
+                     "a call of its to the driver did not return within %lu "
+                     "ms",
+                     kInsideMs);
   }
   driver::CUcontext contexts[ResidentMemory::kMostContexts];
   const size_t count =
@@ -782,10 +806,10 @@ bool Mover::MoveIn(const Driver& real) {
     ++count;
   }
   const uint64_t bytes = memory.sum().out_bytes;
-  if (bytes != 0 && count == 0) {
+  bool daemon_fills = socket_.Get() >= 0;
+  if (bytes != 0 && count == 0 && !daemon_fills) {
     return Fail("the program has closed the store's descriptors");
   }
-  bool daemon_fills = socket_.Get() >= 0;
   const auto attempt = [&] {
     FromStore filler(this, report_.order);
     const CUresult result =

@@ -89,6 +89,7 @@ class Mover {
   bool ConnectOwn();
   bool Greet(CheckedDescriptor* socket, abi::Role role,
              const uint8_t (&gpu)[16], const char (&name)[abi::kNameBytes]);
+  ResidentSum Sizes() const;
   bool Report(abi::Need need = abi::Need::kNone);
   bool PassOnRoomNeed();
   bool ReportSizes();

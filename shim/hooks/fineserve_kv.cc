@@ -308,6 +308,7 @@ FINESERVE_EXPORT int fs_kv_wait(int timeout_ms) {
   if (g_presence.state() == Presence::State::kAway && timeout_ms >= 0) {
     return g_presence.WaitWhileAway(static_cast<uint64_t>(timeout_ms)) ? 1 : 0;
   }
+  if (g_presence.TakeAsk()) return 1;
   return -WithPool(
       [&](GroupView& group) { return -group.Wait(timeout_ms); },
       [&](EngineView&) {

@@ -10,7 +10,9 @@
 
 #include "kernels/driver/prototypes.h"
 #include "shim/host/environment.h"
+#include "shim/host/original.h"
 #include "shim/host/real_driver.h"
+#include "shim/host/warn.h"
 #include "shim/weights/gate.h"
 
 namespace fineserve::shim {
@@ -29,6 +31,31 @@ void Decide() {
 
 // The target of each exported symbol; null, in the beginning, means FirstCall.
 extern "C" void* fineserve_gated_slots[];
+
+template <auto Entry>
+constexpr bool kBeginsCapture = false;
+template <>
+constexpr bool kBeginsCapture<&EntryPoints::cuStreamBeginCapture_v2> = true;
+template <>
+constexpr bool kBeginsCapture<&EntryPoints::cuStreamBeginCapture_v2_ptsz> =
+    true;
+template <>
+constexpr bool kBeginsCapture<&EntryPoints::cuStreamBeginCaptureToGraph> = true;
+template <>
+constexpr bool kBeginsCapture<&EntryPoints::cuStreamBeginCaptureToGraph_ptsz> =
+    true;
+
+// The function that says whether a stream is captured, of the same variant as
+// one that ends a capture; null for any other.
+template <auto Entry>
+constexpr CUresult (*EntryPoints::*kAsksBeforeEnd)(
+    driver::CUstream, driver::CUstreamCaptureStatus*) = nullptr;
+template <>
+constexpr auto kAsksBeforeEnd<&EntryPoints::cuStreamEndCapture> =
+    &EntryPoints::cuStreamIsCapturing;
+template <>
+constexpr auto kAsksBeforeEnd<&EntryPoints::cuStreamEndCapture_ptsz> =
+    &EntryPoints::cuStreamIsCapturing_ptsz;
 
 template <typename Member>
 struct Gated;
@@ -64,13 +91,38 @@ struct Gated<CUresult (*EntryPoints::*)(Arguments...)> {
   template <auto Entry>
   [[gnu::noinline, gnu::cold]] static CUresult PassSlowly(
       Arguments... arguments) {
-    return g_gate.Pass([&] { return Call<Entry>(arguments...); });
+    return g_gate.Pass([&] { return Call<Entry>(arguments...); },
+                       driver::CUDA_ERROR_DEINITIALIZED);
   }
 
   template <auto Entry>
   static CUresult Call(Arguments... arguments) {
     const Driver* real = g_resolved_driver.load(std::memory_order_relaxed);
-    return (real->entry.*Entry)(arguments...);
+    const auto call = [&] { return (real->entry.*Entry)(arguments...); };
+    if constexpr (kBeginsCapture<Entry>) {
+      const CUresult result = call();
+      if (result == driver::CUDA_SUCCESS) g_gate.CaptureBegins();
+      return result;
+    } else if constexpr (kAsksBeforeEnd<Entry> != nullptr) {
+      return EndCapture<kAsksBeforeEnd<Entry>>(real->entry, call, arguments...);
+    } else {
+      return call();
+    }
+  }
+
+  // A call for a stream that is captured, but did not begin that, ends nothing.
+  template <auto Ask, typename Call>
+  static CUresult EndCapture(const EntryPoints& entry, const Call& call,
+                             driver::CUstream stream, driver::CUgraph*) {
+    const auto is_captured = [&] {
+      auto status = driver::CU_STREAM_CAPTURE_STATUS_NONE;
+      CallOptional(entry.*Ask, stream, &status);
+      return status != driver::CU_STREAM_CAPTURE_STATUS_NONE;
+    };
+    const bool was_captured = is_captured();
+    const CUresult result = call();
+    if (was_captured && !is_captured()) g_gate.CaptureEnds();
+    return result;
   }
 };
 
@@ -89,6 +141,17 @@ __attribute__((visibility("hidden"))) void* fineserve_gated_slots[] = {
 bool IsEvictable() {
   pthread_once(&g_decided, &Decide);
   return g_evictable.load(std::memory_order_relaxed);
+}
+
+void LetPass(const char* name) {
+  if (g_gate.kept_open_by() != nullptr) return;
+  Warn(
+      "this process is not evicted: it asks for a form of %s that is later "
+      "than "
+      "CUDA %d.%d, which this release knows; install a newer FineServe",
+      name, driver::kListedCudaVersion / 1000,
+      driver::kListedCudaVersion % 1000 / 10);
+  g_gate.KeepOpen(name);
 }
 
 void* GatedAddress(GatedCall call) {

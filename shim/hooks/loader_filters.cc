@@ -161,6 +161,10 @@ extern "C" DlsymAnswer fineserve_filter_dlsym(void* handle, const char* name,
   const Hook hook = HookForSymbol(name);
   if (hook == Hook::kNone) {
     const GatedCall gated = GatedForSymbol(name);
+    if (IsLaterAbi(name) && IsEvictable() &&
+        DriversDefinition(name) != nullptr) {
+      LetPass(name);
+    }
     return gated == GatedCall::kNone ? kAskLibc
                                      : FilterGated(gated, handle, name, caller);
   }

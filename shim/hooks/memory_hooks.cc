@@ -46,7 +46,8 @@ CUresult AskAboutHandle(Hook hook, const Original& original,
 // about such an address waits, like one that touches it.
 template <typename Call>
 CUresult PassGate(Call call) {
-  return shim::IsEvictable() ? shim::g_gate.Pass(call) : call();
+  if (!shim::IsEvictable()) return call();
+  return shim::g_gate.Pass(call, driver::CUDA_ERROR_DEINITIALIZED);
 }
 
 // Answers a call about an address.

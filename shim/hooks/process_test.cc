@@ -383,6 +383,27 @@ TEST_F(Pitfall, Number1BothResolversGiveTheHookAlsoThroughThemselves) {
 
 TEST_F(Pitfall, Number2AbiOfAnotherVersionIsNotOurs) {
   EXPECT_EQ(RunCuda({"resolve", "cuMemAlloc", "2000"}).out, "resolve null\n");
+  const Words later = {"resolve", "cuMemAlloc", "99000",
+                       "resolve", "cuMemFree",  "99000"};
+  EXPECT_EQ(RunCuda(later).out, "resolve driver\nresolve shim\n");
+}
+
+TEST_F(Pitfall, Number2LaterAbiOfAGatedCallPassesAndItsProcessIsNotEvicted) {
+  const Words known = {"resolve", "cuMemcpy",       "13000",
+                       "resolve", "cuLaunchKernel", "99000"};
+  const Words evictable = {"FINESERVE_EVICT=auto"};
+  const Ran same = RunCuda(known, evictable);
+  EXPECT_EQ(same.out, "resolve shim\nresolve shim\n");
+  EXPECT_EQ(same.err, "");
+  for (const std::string name :
+       {"cuMemcpy", "cuMemcpyNew", "cuGetProcAddress"}) {
+    const Words later = {"resolve", name, "99000"};
+    const Ran other = RunCuda(later, evictable);
+    EXPECT_EQ(other.out, "resolve driver\n");
+    EXPECT_THAT(other.err, HasSubstr("not evicted: it asks for a form of " +
+                                     name + " that is later than CUDA 13.0"));
+    EXPECT_EQ(RunCuda(later).err, "");
+  }
 }
 
 TEST_F(Pitfall, Number3FunctionsThatTheDriverLacksAreNotGivenOut) {

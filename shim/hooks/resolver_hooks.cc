@@ -21,6 +21,17 @@ using shim::Hook;
 
 namespace {
 
+// True if the driver's answer has a later ABI than our list knows. The driver
+// gives one function for all versions with the same ABI (resolver_test.cc).
+template <auto Entry, typename... Status>
+bool IsLaterThanListed(const shim::Driver& real, const char* name,
+                       const void* answer, int cuda_version, uint64_t flags) {
+  if (cuda_version <= kListedCudaVersion) return false;
+  void* listed = nullptr;
+  (real.entry.*Entry)(name, &listed, kListedCudaVersion, flags, Status{}...);
+  return answer != listed;
+}
+
 // Makes the driver's call, and replaces its answer with our function if that
 // has the same ABI.
 template <auto Entry, typename... Status>
@@ -37,12 +48,25 @@ CUresult Resolve(Hook hook, Path path, const char* name, void** function,
     return result;
   }
   const Hook wanted = shim::HookForRequest(name, cuda_version, flags);
-  if (wanted != Hook::kNone) {
+  const auto gated = wanted == Hook::kNone && shim::IsEvictable()
+                         ? shim::GatedForRequest(name, cuda_version, flags)
+                         : shim::GatedCall::kNone;
+  const bool is_known =
+      wanted != Hook::kNone || gated != shim::GatedCall::kNone;
+  const bool may_touch = shim::IsEvictable() && shim::IsNamedAsATouch(name);
+  if (!is_known && !may_touch) return result;
+  const bool later = IsLaterThanListed<Entry, Status...>(*real, name, *function,
+                                                         cuda_version, flags);
+  if (later) {
+    // What is got by a later resolver would pass as well.
+    const bool resolves = wanted == Hook::kGetProcAddress2;
+    if (wanted == Hook::kNone || (resolves && shim::IsEvictable()))
+      shim::LetPass(name);
+  } else if (wanted != Hook::kNone) {
     shim::g_redirector.scoreboard().CountUse(wanted, path);
     *function = shim::HookAddress(wanted);
-  } else if (shim::IsEvictable()) {
-    const auto gated = shim::GatedForRequest(name, cuda_version, flags);
-    if (gated != shim::GatedCall::kNone) *function = shim::GatedAddress(gated);
+  } else if (gated != shim::GatedCall::kNone) {
+    *function = shim::GatedAddress(gated);
   }
   return result;
 }

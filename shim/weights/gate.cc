@@ -2,6 +2,7 @@
 
 #include <linux/membarrier.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,24 +34,26 @@ bool Gate::Prepare() {
          pthread_key_create(&g_visitor_key, &Gate::Unlist) == 0;
 }
 
-bool Gate::EnterSlowly() {
+Gate::Entry Gate::EnterSlowly() {
   GateVisitor& visitor = t_gate_visitor;
   const uint32_t place = visitor.place.load(std::memory_order_relaxed);
   if (place == GateVisitor::kUnlisted) List(&visitor);
   if (place == GateVisitor::kInside || place == GateVisitor::kExempt) {
-    return false;
+    return Entry::kBeside;
   }
-  if (TryEnter()) return true;
+  if (TryEnter()) return Entry::kInside;
   waits_.fetch_add(1, std::memory_order_relaxed);
   waiting_.fetch_add(1, std::memory_order_relaxed);
+  bool for_good = false;
   do {
-    while (is_closed()) {
+    while (closed_.load(std::memory_order_acquire) == kClosed) {
       g_presence.Ring();
-      SleepWhileEqual(closed_, 1, NowMs() + kRingAgainMs);
+      SleepWhileEqual(closed_, kClosed, NowMs() + kRingAgainMs);
     }
-  } while (!TryEnter());
+    for_good = closed_.load(std::memory_order_acquire) == kClosedForGood;
+  } while (!for_good && !TryEnter());
   waiting_.fetch_sub(1, std::memory_order_relaxed);
-  return true;
+  return for_good ? Entry::kNever : Entry::kInside;
 }
 
 void Gate::List(GateVisitor* visitor) {
@@ -87,7 +90,7 @@ bool Gate::IsEmpty() {
 
 bool Gate::Close(uint64_t timeout_ms) {
   constexpr timespec kBrief = {0, 50'000};
-  closed_.store(1, std::memory_order_seq_cst);
+  closed_.store(kClosed, std::memory_order_seq_cst);
   const uint64_t until_ms = NowMs() + timeout_ms;
   const bool seen = Membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
   bool empty = seen && IsEmpty();
@@ -95,8 +98,28 @@ bool Gate::Close(uint64_t timeout_ms) {
     nanosleep(&kBrief, nullptr);
     empty = IsEmpty();
   }
-  if (!empty) Open();
-  return empty;
+  // A thread that keeps it open or begins a capture was inside: either that is
+  // seen here, or the thread found the gate closed and waits.
+  if (!empty || captures() > 0 || kept_open_by() != nullptr) {
+    Open();
+    return false;
+  }
+  return true;
+}
+
+void Gate::CloseForGood() {
+  closed_.store(kClosedForGood, std::memory_order_release);
+  WakeSleepers(closed_);
+}
+
+void Gate::KeepOpen(const char* function) {
+  Pass([&] {
+    const MutexLock lock(&mutex_);
+    if (kept_open_by() != nullptr) return false;
+    strncpy(name_, function, sizeof(name_) - 1);
+    kept_open_by_.store(name_, std::memory_order_release);
+    return true;
+  });
 }
 
 void Gate::Open() {
@@ -116,6 +139,7 @@ void Gate::RestartInChild() {
   }
   closed_.store(0, std::memory_order_relaxed);
   waiting_.store(0, std::memory_order_relaxed);
+  captures_.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace fineserve::shim

@@ -2,7 +2,9 @@
 #define SHIM_WEIGHTS_GATE_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "shim/host/plain_mutex.h"
 
@@ -72,19 +74,41 @@ class Gate {
                                std::memory_order_release);
   }
   // Waits until the gate is open, then makes the call and returns its result.
-  // Within a gated call, and in a thread of ours, it does not wait.
-  template <typename Call>
-  auto Pass(Call call) {
-    if (!TryEnter() && !EnterSlowly()) return call();
-    const auto result = call();
+  // Within a gated call, and in a thread of ours, it does not wait. Once the
+  // gate is closed for good, it makes no call and returns `never`.
+  template <typename Call, typename Result = std::invoke_result_t<Call&>>
+  Result Pass(Call call, Result never = {}) {
+    if (!TryEnter()) {
+      const Entry entry = EnterSlowly();
+      if (entry != Entry::kInside)
+        return entry == Entry::kBeside ? call() : never;
+    }
+    const Result result = call();
     Leave();
     return result;
   }
 
   // Returns true once no thread is inside; false, with the gate open again, if
-  // that takes longer than `timeout_ms`.
+  // that takes longer than `timeout_ms`, while a graph is captured, or if
+  // KeepOpen was called.
   bool Close(uint64_t timeout_ms);
+  // The program has got `function`, which does not pass the gate: from now on
+  // it never closes. Waits while it is closed. The first name is kept, cut to
+  // kNameBytes - 1.
+  void KeepOpen(const char* function);
+  // A capture of a graph has begun or ended, within a gated call. The end of a
+  // context's work, which an eviction waits for, would break it.
+  void CaptureBegins() { captures_.fetch_add(1, std::memory_order_relaxed); }
+  void CaptureEnds() { captures_.fetch_sub(1, std::memory_order_relaxed); }
+  int captures() const { return captures_.load(std::memory_order_relaxed); }
+  // Null if the gate can close.
+  const char* kept_open_by() const {
+    return kept_open_by_.load(std::memory_order_acquire);
+  }
   void Open();
+  // The program ends while its memory is away: calls that wait, and all later
+  // ones, fail. There is no Open after it.
+  void CloseForGood();
   // Acquire: a thread that finds it open sees what was mapped before. Pairs
   // with the release in Open.
   bool is_closed() const {
@@ -98,15 +122,24 @@ class Gate {
   void RestartInChild();
 
  private:
-  // False if this thread need not wait; then it does not leave, either.
-  bool EnterSlowly();
+  enum class Entry {
+    kInside,  // the thread has to leave
+    kBeside,  // it need not wait, and does not leave
+    kNever,
+  };
+  static constexpr uint32_t kClosed = 1, kClosedForGood = 2;
+  Entry EnterSlowly();
   void List(GateVisitor* visitor);
   static void Unlist(void* visitor);
   bool IsEmpty();
 
-  std::atomic<uint32_t> closed_{0};  // a futex
+  std::atomic<uint32_t> closed_{0};  // or one of the above; a futex
   std::atomic<uint32_t> waiting_{0};
   std::atomic<uint64_t> waits_{0};
+  std::atomic<int> captures_{0};  // relaxed: Close waits for who counts
+  static constexpr size_t kNameBytes = 64;
+  char name_[kNameBytes] = "";
+  std::atomic<const char*> kept_open_by_{nullptr};  // name_
   Mutex mutex_;
   GateVisitor* visitors_ FINESERVE_GUARDED_BY(mutex_) = nullptr;
 };

@@ -19,6 +19,10 @@
   X(cuLaunchCooperativeKernel_ptsz) \
   X(cuLaunchKernelEx) \
   X(cuLaunchKernelEx_ptsz) \
+  X(cuLaunchCooperativeKernelMultiDevice) \
+  X(cuLaunch) \
+  X(cuLaunchGrid) \
+  X(cuLaunchGridAsync) \
   /* Functions on the host, which may touch memory that it can reach */ \
   X(cuLaunchHostFunc) \
   X(cuLaunchHostFunc_ptsz) \
@@ -67,6 +71,12 @@
   X(cuMemcpy3DBatchAsync_ptsz) \
   X(cuMemcpy3DBatchAsync_v2) \
   X(cuMemcpy3DBatchAsync_v2_ptsz) \
+  X(cuMemcpyDtoA_v2) \
+  X(cuMemcpyDtoA_v2_ptds) \
+  X(cuMemcpyAtoD_v2) \
+  X(cuMemcpyAtoD_v2_ptds) \
+  X(cuMemBatchDecompressAsync) \
+  X(cuMemBatchDecompressAsync_ptsz) \
   /* Fills */ \
   X(cuMemsetD8_v2) \
   X(cuMemsetD8_v2_ptds) \
@@ -109,6 +119,17 @@
   X(cuStreamWaitValue64_ptsz) \
   X(cuStreamWaitValue64_v2) \
   X(cuStreamWaitValue64_v2_ptsz) \
+  X(cuStreamBatchMemOp) \
+  X(cuStreamBatchMemOp_ptsz) \
+  X(cuStreamBatchMemOp_v2) \
+  X(cuStreamBatchMemOp_v2_ptsz) \
+  /* Captures, which an eviction would break: it waits for their end */ \
+  X(cuStreamBeginCapture_v2) \
+  X(cuStreamBeginCapture_v2_ptsz) \
+  X(cuStreamBeginCaptureToGraph) \
+  X(cuStreamBeginCaptureToGraph_ptsz) \
+  X(cuStreamEndCapture) \
+  X(cuStreamEndCapture_ptsz) \
   /* Managed memory that moves to the device */ \
   X(cuMemPrefetchAsync) \
   X(cuMemPrefetchAsync_ptsz) \

@@ -46,6 +46,34 @@ const char* NewestSymbol(const NamedSymbol (&rows)[N], const char* name,
   return newest == nullptr ? nullptr : newest->symbol;
 }
 
+// The length of the name in a symbol such as cuMemcpyBatchAsync_v2_ptsz; 0 if
+// the symbol has no number.
+size_t LengthBeforeNumber(const char* symbol) {
+  for (size_t i = 0; symbol[i] != '\0'; ++i) {
+    if (symbol[i] == '_' && symbol[i + 1] == 'v' && symbol[i + 2] >= '0' &&
+        symbol[i + 2] <= '9') {
+      return i;
+    }
+  }
+  return 0;
+}
+
+// True if `symbol`, up to its number and variant, is the first `length` letters
+// of `other`.
+bool IsNameOf(const char* symbol, const char* other, size_t length) {
+  size_t i = 0;
+  while (i < length && symbol[i] == other[i]) ++i;
+  return i == length && (symbol[i] == '\0' || symbol[i] == '_');
+}
+
+bool BeginsWith(const char* text, const char* begin) {
+  while (*begin != '\0' && *text == *begin) {
+    ++text;
+    ++begin;
+  }
+  return *begin == '\0';
+}
+
 }  // namespace
 
 GatedCall GatedForSymbol(const char* symbol) {
@@ -54,6 +82,29 @@ GatedCall GatedForSymbol(const char* symbol) {
     if (SameText(kGatedSymbols[i], symbol)) return static_cast<GatedCall>(i);
   }
   return GatedCall::kNone;
+}
+
+bool IsNamedAsATouch(const char* name) {
+  for (const char* begin :
+       {"cuMemcpy", "cuMemset", "cuLaunch", "cuGraphLaunch",
+        "cuMemBatchDecompress", "cuStreamWriteValue", "cuStreamWaitValue",
+        "cuStreamBatchMemOp", "cuMemPrefetch", "cuMemDiscard"}) {
+    if (BeginsWith(name, begin)) return true;
+  }
+  return false;
+}
+
+bool IsLaterAbi(const char* symbol) {
+  if (symbol[0] != 'c' || symbol[1] != 'u') return false;
+  const size_t length = LengthBeforeNumber(symbol);
+  if (length == 0 || GatedForSymbol(symbol) != GatedCall::kNone) return false;
+  if (IsNameOf("cuGetProcAddress", symbol, length)) {
+    return !SameText(symbol, "cuGetProcAddress_v2");
+  }
+  for (const char* gated : kGatedSymbols) {
+    if (IsNameOf(gated, symbol, length)) return true;
+  }
+  return false;
 }
 
 GatedCall GatedForRequest(const char* name, int cuda_version, uint64_t flags) {

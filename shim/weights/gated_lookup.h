@@ -21,6 +21,15 @@ enum class GatedCall : uint16_t {
 // By the name of an exported symbol, as dlsym gets it.
 GatedCall GatedForSymbol(const char* symbol);
 
+// True for the name of a function that makes the device touch memory by what
+// such functions are called, whether or not it is listed.
+bool IsNamedAsATouch(const char* name);
+
+// True for a symbol that is a later ABI of a gated function, or of the
+// resolver, than the list has (kListedCudaVersion), such as
+// cuMemcpyBatchAsync_v9.
+bool IsLaterAbi(const char* symbol);
+
 // By name, version and flags, as cuGetProcAddress gets them: the newest ABI of
 // that name that is not newer than `cuda_version`, and its per-thread variant
 // if the flags ask for one and there is one.

@@ -25,6 +25,11 @@ void Presence::SleepWhile(State state, uint64_t until_ms) {
   SleepWhileEqual(state_, static_cast<uint32_t>(state), until_ms);
 }
 
+void Presence::Ask() {
+  is_new_ask_.store(true, std::memory_order_relaxed);
+  Change(State::kHere, State::kAsked);
+}
+
 bool Presence::AwaitLeave(uint64_t timeout_ms) {
   const uint64_t until_ms = NowMs() + timeout_ms;
   for (;;) {
@@ -65,7 +70,9 @@ bool Presence::WaitWhileAway(uint64_t timeout_ms) {
 }
 
 bool Presence::OpenBell() {
-  if (bell_.Get() >= 0) return true;
+  if (bell_.Get() >= 0 && rope_.Get() >= 0) return true;
+  bell_.Close();
+  rope_.Close();
   int ends[2];
   // Not an eventfd: all of them share one inode, and so would look alike to
   // CheckedDescriptor.

@@ -38,11 +38,18 @@ class Presence {
   // For the mover. AwaitLeave returns true once the process is away; false,
   // with the process here, if the block pool cannot leave, or does not begin to
   // within `timeout_ms`.
-  void Ask() { Change(State::kHere, State::kAsked); }
+  void Ask();
   bool AwaitLeave(uint64_t timeout_ms);
   // For a rank: returns true once it is away; false after the timeout.
   bool AwaitLeaveAsRank(uint64_t timeout_ms);
   void Return() { Change(State::kAway, State::kHere); }
+
+  // For what wakes the block pool: true once after each Ask, also if nothing
+  // waited at that moment.
+  bool TakeAsk() {
+    return state() == State::kAsked &&
+           is_new_ask_.exchange(false, std::memory_order_relaxed);
+  }
 
   // For the block pool. BeginLeaving is false if it has not been asked.
   bool BeginLeaving() { return Change(State::kAsked, State::kLeaving); }
@@ -57,7 +64,8 @@ class Presence {
   // Any thread: asks for the memory that is away. Does nothing without a mover.
   void Ring();
   // For the mover: a pipe's end that is readable once the bell has rung; -1 if
-  // there is none. Answer empties it.
+  // there is none. Open makes one if there is none, or the program has closed
+  // it. Answer empties it.
   bool OpenBell();
   int bell() const { return bell_.Get(); }
   void AnswerBell();
@@ -72,7 +80,9 @@ class Presence {
   void SleepWhile(State state, uint64_t until_ms);
 
   std::atomic<uint32_t> state_{0};  // a State; a futex
-  CheckedDescriptor rope_;          // the pipe's other end
+  // Relaxed: the state publishes it.
+  std::atomic<bool> is_new_ask_{false};
+  CheckedDescriptor rope_;  // the pipe's other end
   CheckedDescriptor bell_;
 };
 

@@ -38,6 +38,20 @@ TEST(PresenceTest, BlockPoolThatDoesNotAnswerIsAskedNoLonger) {
   EXPECT_FALSE(presence.BeginLeaving());
 }
 
+TEST(PresenceTest, WaiterLearnsOfEachAskOnceThoughItComesLate) {
+  Presence presence;
+  EXPECT_FALSE(presence.TakeAsk());
+  for (int round = 0; round < 2; ++round) {
+    presence.Ask();
+    EXPECT_TRUE(presence.TakeAsk());
+    EXPECT_FALSE(presence.TakeAsk());
+    EXPECT_FALSE(presence.AwaitLeave(0));
+  }
+  presence.Ask();
+  EXPECT_FALSE(presence.AwaitLeave(0));
+  EXPECT_FALSE(presence.TakeAsk());  // too late
+}
+
 // Its view is being unmapped: the mover must not go on as if it were active.
 TEST(PresenceTest, LeavingThatHasBegunIsWaitedForBeyondTheTimeLimit) {
   Presence presence;

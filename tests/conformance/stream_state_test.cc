@@ -106,6 +106,30 @@ CONFORMANCE_TEST(StreamValue, OneStreamWaitsForAnothersWord) {
   EXPECT_EQ(gpu.Read(flag + 4), 9u);
 }
 
+CONFORMANCE_TEST(StreamValue, BatchRunsInItsOrder) {
+  const Session gpu;
+  const CUdeviceptr flag = gpu.NewMapping(gpu.granularity());
+  gpu.Write(flag, 0);
+  gpu.Write(flag + 4, 0);
+  CUstreamBatchMemOpParams batch[2] = {};
+  batch[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  batch[0].waitValue.address = flag;
+  batch[0].waitValue.value = 5;
+  batch[0].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  batch[1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  batch[1].writeValue.address = flag + 4;
+  batch[1].writeValue.value = 9;
+  const CUstream stream = NewStream();
+  ASSERT_EQ(Cuda().cuStreamBatchMemOp_v2(stream, 2, batch, 0), CUDA_SUCCESS);
+  EXPECT_EQ(Cuda().cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+  ASSERT_EQ(Cuda().cuStreamWriteValue32_v2(NewStream(), flag, 5, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(gpu.Read(flag + 4), 9u);
+  EXPECT_EQ(Cuda().cuStreamBatchMemOp_v2(stream, 256, batch, 0),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
 CONFORMANCE_TEST(StreamValue, UnalignedAddressIsRefused) {
   const Session gpu;
   const CUdeviceptr flag = gpu.NewMapping(gpu.granularity());

@@ -92,6 +92,16 @@
   X(cuOccupancyMaxActiveClusters,                                              \
     cuOccupancyMaxActiveClusters, 11070, kOptional,                            \
     (int* clusters, CUfunction function, const CUlaunchConfig* config))        \
+  X(cuLaunchCooperativeKernelMultiDevice,                                      \
+    cuLaunchCooperativeKernelMultiDevice, 9000, kOptional,                     \
+    (CUDA_LAUNCH_PARAMS* launches, unsigned int count, unsigned int flags))    \
+  /* Launches whose arguments were set before */                               \
+  X(cuLaunch,                   cuLaunch,                    2000, kOptional,  \
+    (CUfunction function))                                                     \
+  X(cuLaunchGrid,               cuLaunchGrid,                2000, kOptional,  \
+    (CUfunction function, int grid_x, int grid_y))                             \
+  X(cuLaunchGridAsync,          cuLaunchGridAsync,           2000, kOptional,  \
+    (CUfunction function, int grid_x, int grid_y, CUstream stream))            \
   /* Linking of device code */                                                 \
   X(cuLinkCreate_v2,            cuLinkCreate,                6050, kOptional,  \
     (unsigned int count, CUjit_option* options, void** values,                 \

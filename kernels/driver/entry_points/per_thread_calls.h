@@ -128,6 +128,24 @@
   X(cuMemcpy3DPeerAsync,         ptsz, cuMemcpy3DPeerAsync,         7000,      \
     (const CUDA_MEMCPY3D_PEER* copy, CUstream stream),                         \
     (copy, stream))                                                            \
+  X(cuMemcpyDtoA_v2,             ptds, cuMemcpyDtoA,                 7000,     \
+    (CUarray to, size_t offset, CUdeviceptr from, size_t bytes),               \
+    (to, offset, from, bytes))                                                 \
+  X(cuMemcpyAtoD_v2,             ptds, cuMemcpyAtoD,                 7000,     \
+    (CUdeviceptr to, CUarray from, size_t offset, size_t bytes),               \
+    (to, from, offset, bytes))                                                 \
+  X(cuMemBatchDecompressAsync,   ptsz, cuMemBatchDecompressAsync,   12060,     \
+    (CUmemDecompressParams* streams, size_t count, unsigned int flags,         \
+     size_t* failed, CUstream stream),                                         \
+    (streams, count, flags, failed, stream))                                   \
+  X(cuStreamBatchMemOp,          ptsz, cuStreamBatchMemOp,           8000,     \
+    (CUstream stream, unsigned int count, CUstreamBatchMemOpParams* operations,\
+     unsigned int flags),                                                      \
+    (stream, count, operations, flags))                                        \
+  X(cuStreamBatchMemOp_v2,       ptsz, cuStreamBatchMemOp,          11070,     \
+    (CUstream stream, unsigned int count, CUstreamBatchMemOpParams* operations,\
+     unsigned int flags),                                                      \
+    (stream, count, operations, flags))                                        \
   X(cuMemcpy3DBatchAsync,        ptsz, cuMemcpy3DBatchAsync,       12080,      \
     (size_t count, CUDA_MEMCPY3D_BATCH_OP* copies, size_t* failed,             \
      unsigned long long flags, CUstream stream),                               \
@@ -241,6 +259,10 @@
   X(cuStreamBeginCapture_v2,     ptsz, cuStreamBeginCapture,       10010,      \
     (CUstream stream, CUstreamCaptureMode mode),                               \
     (stream, mode))                                                            \
+  X(cuStreamBeginCaptureToGraph, ptsz, cuStreamBeginCaptureToGraph, 12030,     \
+    (CUstream stream, CUgraph graph, const CUgraphNode* dependencies,          \
+     const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode),    \
+    (stream, graph, dependencies, edges, count, mode))                         \
   X(cuStreamEndCapture,          ptsz, cuStreamEndCapture,         10000,      \
     (CUstream stream, CUgraph* graph),                                         \
     (stream, graph))                                                           \

@@ -74,8 +74,17 @@
   X(cuStreamWaitValue64_v2,     cuStreamWaitValue64,        11070, kOptional,  \
     (CUstream stream, CUdeviceptr address, uint64_t value,                     \
      unsigned int flags))                                                      \
+  X(cuStreamBatchMemOp,         cuStreamBatchMemOp,          8000, kOptional,  \
+    (CUstream stream, unsigned int count, CUstreamBatchMemOpParams* operations,\
+     unsigned int flags))                                                      \
+  X(cuStreamBatchMemOp_v2,      cuStreamBatchMemOp,         11070, kOptional,  \
+    (CUstream stream, unsigned int count, CUstreamBatchMemOpParams* operations,\
+     unsigned int flags))                                                      \
   X(cuStreamBeginCapture_v2,    cuStreamBeginCapture,       10010, kOptional,  \
     (CUstream stream, CUstreamCaptureMode mode))                               \
+  X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030, kOptional,\
+    (CUstream stream, CUgraph graph, const CUgraphNode* dependencies,          \
+     const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode))    \
   X(cuStreamEndCapture,         cuStreamEndCapture,         10000, kOptional,  \
     (CUstream stream, CUgraph* graph))                                         \
   X(cuStreamGetCaptureInfo_v2,  cuStreamGetCaptureInfo,     11030, kOptional,  \

@@ -65,6 +65,13 @@
   X(cuMemcpy3DBatchAsync_v2,    cuMemcpy3DBatchAsync,       13000, kOptional,  \
     (size_t count, CUDA_MEMCPY3D_BATCH_OP* copies, unsigned long long flags,   \
      CUstream stream))                                                         \
+  X(cuMemcpyDtoA_v2,            cuMemcpyDtoA,                3020, kOptional,  \
+    (CUarray to, size_t offset, CUdeviceptr from, size_t bytes))               \
+  X(cuMemcpyAtoD_v2,            cuMemcpyAtoD,                3020, kOptional,  \
+    (CUdeviceptr to, CUarray from, size_t offset, size_t bytes))               \
+  X(cuMemBatchDecompressAsync,  cuMemBatchDecompressAsync,  12060, kOptional,  \
+    (CUmemDecompressParams* streams, size_t count, unsigned int flags,         \
+     size_t* failed, CUstream stream))                                         \
   X(cuMemsetD16_v2,             cuMemsetD16,                 3020, kOptional,  \
     (CUdeviceptr to, unsigned short value, size_t count))                      \
   X(cuMemsetD16Async,           cuMemsetD16Async,            3020, kOptional,  \

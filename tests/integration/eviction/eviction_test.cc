@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/driver/cuda_types.h"
 #include "shim/fineserve_kv.h"
 #include "tests/integration/eviction/eviction_site.h"
 #include "tools/lab/stage/fleet_text.h"
@@ -224,6 +225,20 @@ TEST_F(EvictionTest, EngineThatBeginsItsFirstStepWhenItIsAskedLeaves) {
   EXPECT_EQ(fsctl->Wait(), 0) << fsctl->Stderr();
 }
 
+// As with a thread that was busy waking the engine for something else.
+TEST_F(EvictionTest, EngineThatWaitsOnlyAfterItWasAskedIsWokenAtOnce) {
+  const auto daemon = StartDaemon();
+  const auto chat = StartEvictableView("chat");
+  ASSERT_TRUE(Eventually([&] { return chat->Ask("wait 0") == "ok woken=0"; }));
+  const auto fsctl = LaunchProgram({"fsctl", "evict", "chat"});
+  const std::string asked =
+      "ok presence=" + std::to_string(FS_KV_ASKED_TO_LEAVE);
+  ASSERT_TRUE(Eventually([&] { return chat->Ask("presence") == asked; }));
+  EXPECT_EQ(chat->Ask("wait 0"), "ok woken=1");
+  ASSERT_THAT(chat->Ask("step"), HasSubstr("ok step"));
+  EXPECT_EQ(fsctl->Wait(), 0) << fsctl->Stderr();
+}
+
 TEST_F(EvictionTest, EngineWithWorkThatDoesNotEndStaysAndGoesOn) {
   const auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat");
@@ -233,6 +248,25 @@ TEST_F(EvictionTest, EngineWithWorkThatDoesNotEndStaysAndGoesOn) {
   ASSERT_THAT(chat->Ask("resume"), HasSubstr("ok"));
   EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
   EXPECT_TRUE(Eventually([&] { return Fsctl({"evict", "chat"}).code == 0; }));
+}
+
+TEST_F(EvictionTest, EngineThatCapturesAGraphStaysAndItsCaptureIsWhole) {
+  const auto daemon = StartDaemon();
+  const auto chat = StartEvictable("chat");
+  ASSERT_THAT(chat->Ask("capture begin"), HasSubstr("ok"));
+  EXPECT_THAT(Move("evict", "chat", 1), HasSubstr("it captures a CUDA graph"));
+  ASSERT_THAT(chat->Ask("capture end"), HasSubstr("ok"));
+  Move("evict", "chat");
+  EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+}
+
+TEST_F(EvictionTest, ProgramThatCallsTheDriverAtItsEndWhileItIsAwayEnds) {
+  const auto daemon = StartDaemon();
+  const auto chat = StartEvictable("chat");
+  Move("evict", "chat");
+  EXPECT_EQ(chat->Ask("last"),
+            "last call: " + std::to_string(driver::CUDA_ERROR_DEINITIALIZED));
+  EXPECT_EQ(chat->Wait(), 0);
 }
 
 TEST_F(EvictionTest, EngineThatWasNotStartedForItIsRefused) {

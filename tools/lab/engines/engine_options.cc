@@ -12,7 +12,8 @@ constexpr char kMore[] =
     "  share ADDRESS | open HANDLE | close ADDRESS | range ADDRESS |\n"
     "  poke ADDRESS VALUE | peek ADDRESS | drop ADDRESS | device N |\n"
     "  freeze | thaw MS | weights SEED | weight N |\n"
-    "  wait stream|context|event | ask stream|event | exit\n"
+    "  capture begin|end | wait stream|context|event | ask stream|event |\n"
+    "  last | exit\n"
     "\n"
     "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no memory for KV\n";
 

@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <iterator>
 #include <sstream>
 #include <string>
 
@@ -186,6 +187,7 @@ class ViewEngine {
     if (command == "begin") return Begin();
     if (command == "end") return End();
     if (command == "queue") return Queue();
+    if (command == "wait") return Wait(static_cast<int>(number));
     if (command == "idle") return Idle(static_cast<int>(number));
     if (command == "watermark") {
       return Say(fs_kv_set_watermark(number), "watermark");
@@ -260,6 +262,14 @@ class ViewEngine {
 
   // As write, within a step that was begun, and without waiting for it.
   void Queue() { printf("ok queued=%u\n", blocks_->Write(done_)); }
+
+  // As an engine with a block pool of its own, that has no request.
+  static void Wait(int ms) {
+    fs_kv_change changes[16];
+    while (fs_kv_poll(changes, std::size(changes)) > 0) {
+    }
+    printf("ok woken=%d\n", fs_kv_wait(ms));
+  }
 
   // Sleeps until something changes, then looks.
   void Idle(int ms) {

@@ -14,6 +14,7 @@
 #pragma weak fs_kv_activate
 #pragma weak fs_kv_close
 #pragma weak fs_kv_presence
+#pragma weak fs_kv_poll
 #pragma weak fs_kv_wait
 #pragma weak fs_kv_step_begin
 #pragma weak fs_kv_step_end

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <span>
 #include <type_traits>
 
 #include "tools/lab/device/api/call_frame.h"
@@ -86,7 +87,57 @@ CUresult Await(Context& context, CUstream stream, CUdeviceptr address,
                   });
 }
 
+CUresult Run(Context& context, CUstream stream,
+             const CUstreamBatchMemOpParams& each) {
+  const CUstreamMemOpValueParams& word = each.writeValue;
+  switch (each.operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+      return Await<uint32_t>(context, stream, word.address, word.value,
+                             word.flags);
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      return Await<uint64_t>(context, stream, word.address, word.value64,
+                             word.flags);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+      return Write<uint32_t>(context, stream, word.address, word.value,
+                             word.flags);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      return Write<uint64_t>(context, stream, word.address, word.value64,
+                             word.flags);
+    case CU_STREAM_MEM_OP_BARRIER:
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+      return CUDA_SUCCESS;  // all writes here are seen at once
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+// In the order given; ends with the first that is refused.
+CUresult RunAll(Context& context, CUstream stream, unsigned count,
+                CUstreamBatchMemOpParams* operations, unsigned flags) {
+  // Fewer than 256: the driver's limit.
+  if (count >= 256 || operations == nullptr || flags != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  for (const auto& each : std::span(operations, count)) {
+    const CUresult result = Run(context, stream, each);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
+
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count,
+                            CUstreamBatchMemOpParams* operations,
+                            unsigned int flags) {
+  return ForwardInContext(Entry::cuStreamBatchMemOp, RunAll, stream, count,
+                          operations, flags);
+}
+
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
+                               CUstreamBatchMemOpParams* operations,
+                               unsigned int flags) {
+  return ForwardInContext(Entry::cuStreamBatchMemOp_v2, RunAll, stream, count,
+                          operations, flags);
+}
 
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address,
                               uint32_t value, unsigned int flags) {
