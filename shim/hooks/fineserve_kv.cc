@@ -184,14 +184,9 @@ FINESERVE_EXPORT int fs_kv_resume(void) {
 }
 
 FINESERVE_EXPORT int fs_kv_presence(void) {
-  switch (g_presence.state()) {
-    case Presence::State::kHere:
-      return FS_KV_HERE;
-    case Presence::State::kAsked:
-      return FS_KV_ASKED_TO_LEAVE;
-    default:
-      return FS_KV_AWAY;
-  }
+  const Presence::State state = g_presence.state();
+  if (Presence::IsAway(state)) return FS_KV_AWAY;
+  return state == Presence::State::kAsked ? FS_KV_ASKED_TO_LEAVE : FS_KV_HERE;
 }
 
 FINESERVE_EXPORT int fs_kv_leave(void) {
@@ -305,7 +300,7 @@ FINESERVE_EXPORT int fs_kv_publish(uint32_t view_index, uint32_t used_blocks) {
 }
 
 FINESERVE_EXPORT int fs_kv_wait(int timeout_ms) {
-  if (g_presence.state() == Presence::State::kAway && timeout_ms >= 0) {
+  if (Presence::IsAway(g_presence.state()) && timeout_ms >= 0) {
     return g_presence.WaitWhileAway(static_cast<uint64_t>(timeout_ms)) ? 1 : 0;
   }
   if (g_presence.TakeAsk()) return 1;

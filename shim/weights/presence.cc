@@ -62,9 +62,9 @@ bool Presence::AwaitLeaveAsRank(uint64_t timeout_ms) {
 
 bool Presence::WaitWhileAway(uint64_t timeout_ms) {
   const uint64_t until_ms = NowMs() + timeout_ms;
-  while (state() == State::kAway) {
+  for (State now = state(); IsAway(now); now = state()) {
     if (NowMs() >= until_ms) return false;
-    SleepWhile(State::kAway, until_ms);
+    SleepWhile(now, until_ms);
   }
   return true;
 }

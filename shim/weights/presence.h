@@ -58,7 +58,11 @@ class Presence {
     Change(State::kLeaving, could ? State::kAway : State::kHere);
   }
 
-  // Returns true once the process is not away; false after the timeout.
+  // The process is away, or another thread of it is leaving.
+  static bool IsAway(State state) {
+    return state == State::kLeaving || state == State::kAway;
+  }
+  // Returns true once it is not; false after the timeout.
   bool WaitWhileAway(uint64_t timeout_ms);
 
   // Any thread: asks for the memory that is away. Does nothing without a mover.

@@ -77,6 +77,7 @@ TEST(PresenceTest, ThreadThatNeedsTheMemoryWaitsUntilItIsBack) {
   presence.Ask();
   EXPECT_TRUE(presence.WaitWhileAway(0)) << "it has not left";
   ASSERT_TRUE(presence.BeginLeaving());
+  EXPECT_FALSE(presence.WaitWhileAway(0)) << "its view may have gone";
   presence.Leave(true);
   EXPECT_FALSE(presence.WaitWhileAway(0));
   std::thread engine([&] { EXPECT_TRUE(presence.WaitWhileAway(kLongMs)); });

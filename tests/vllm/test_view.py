@@ -454,6 +454,15 @@ class ShimGrantsTest(unittest.TestCase):
                     self.assertFalse(self.grants.wait_for_change(0))
                 self.assertEqual(self.grants.active, resumed)
 
+    def test_waiting_outlives_a_view_that_goes_while_the_engine_leaves(
+        self,
+    ) -> None:
+        self.grants.activate()
+        self.grants.suspend()
+        for presence in kv_abi.Presence:
+            with mock.patch.object(self.shim, "presence", lambda p=presence: p):
+                self.assertFalse(self.grants.wait_for_change(0))
+
     def test_waiting_ends_with_the_view(self) -> None:
         self.grants.activate()
         self.shim.close()

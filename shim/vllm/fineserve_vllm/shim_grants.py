@@ -117,20 +117,18 @@ class ShimGrants:
         """Sleeps until there may be something to poll, until the timeout, or
         until the view is suspended. While the engine is away, until it is
         back."""
-        if not self.active and self.presence == kv_abi.Presence.AWAY:
-            return self._shim.wait(timeout_ms)
         # Read while the view is still active if it turns out to be: suspend()
         # counts after it has said that it is not.
         suspensions = self._suspensions
-        if not self._active.wait(timeout_ms / 1000):
-            return False
-        self._polled.clear()
         try:
+            if self.active or self.presence != kv_abi.Presence.AWAY:
+                if not self._active.wait(timeout_ms / 1000):
+                    return False
+                self._polled.clear()
             return self._shim.wait(timeout_ms)
         except kv_abi.KvError as error:
-            if (
-                error.code == kv_abi.Error.STATE
-                and self._suspensions != suspensions
+            if error.code == kv_abi.Error.STATE and (
+                self._suspensions != suspensions or not self.active
             ):
                 return False
             raise
