@@ -21,7 +21,14 @@ from unittest import mock
 import doubles
 from doubles import build
 from doubles.fake_shim import GRANULE, FakeShim
-from fineserve_vllm import kv_abi, kv_scope, plugin, sleep, support
+from fineserve_vllm import (
+    kv_abi,
+    kv_scope,
+    lease_watch,
+    plugin,
+    sleep,
+    support,
+)
 from fineserve_vllm.grants import InMemoryGrants
 from fineserve_vllm.pool import LeasedBlockPool
 from fineserve_vllm.shim_grants import ShimGrants
@@ -477,6 +484,35 @@ class ShimGrantsTest(unittest.TestCase):
         self.shim.lease(1)
         self.assertTrue(self.grants.wait_for_change(0))
         self.assertEqual(list(self.grants.poll().leased), [1])
+
+
+class WatchTest(unittest.TestCase):
+    def test_errors_do_not_end_it_and_are_said_once(self) -> None:
+        class Ended(Exception):
+            pass
+
+        def error(code: kv_abi.Error) -> kv_abi.KvError:
+            return kv_abi.KvError("fs_kv_wait", code, "no view")
+
+        grants = mock.Mock()
+        grants.wait_for_change.side_effect = [
+            True,
+            error(kv_abi.Error.NO_DAEMON),
+            error(kv_abi.Error.STATE),
+            error(kv_abi.Error.DRIVER),
+            True,
+            error(kv_abi.Error.STATE),
+            Ended,
+        ]
+        wake, pause = mock.Mock(), mock.Mock()
+        with (
+            self.assertLogs("vllm.fineserve_vllm.lease_watch") as logs,
+            self.assertRaises(Ended),
+        ):
+            lease_watch.watch(grants, wake, pause)
+        self.assertEqual(wake.call_count, 2)
+        self.assertEqual(pause.call_count, 3)
+        self.assertEqual(len(logs.output), 2)
 
 
 class UsageReportTest(unittest.TestCase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from fineserve_vllm import kv_abi
@@ -14,24 +15,25 @@ _WAIT_MS = 1000  # bounds the time until a lost daemon is noticed
 _POLL_TIMEOUT_S = 1.0  # a step may take longer
 
 
-def watch(grants: ShimGrants, wake: Callable[[], None]) -> None:
+def watch(
+    grants: ShimGrants,
+    wake: Callable[[], None],
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
     """Wakes the engine when leases may have changed; it may be idle. A daemon
-    that was lost may be found again. Returns when the view has been closed."""
-    lost = False
+    that was lost may be found again. Does not return: without it an idle engine
+    neither gives slabs back nor leaves the GPU."""
+    failing = False
     while True:
         try:
             changed = grants.wait_for_change(_WAIT_MS)
-            lost = False
+            failing = False
         except kv_abi.KvError as error:
-            if error.code != kv_abi.Error.NO_DAEMON:
-                if error.code != kv_abi.Error.STATE:  # it was closed
-                    _log.warning(
-                        "%s: leases no longer change", error
-                    )
-                return
-            if not lost:
+            if not failing:
                 _log.warning("%s: until then leases do not change", error)
-            lost, changed = True, False
+            failing, changed = True, False
+            if error.code != kv_abi.Error.NO_DAEMON:  # it has waited
+                pause(_WAIT_MS / 1000)
         if changed:
             wake()
             grants.wait_for_poll(_POLL_TIMEOUT_S)
