@@ -37,9 +37,9 @@
 
 namespace fineserve::driver {
 
-// The CUDA version up to which the list is complete: of each name in it, every
-// ABI that cuda.h declares, and every function that makes the device touch
-// memory (gate_test.cc compares it with cuda.h where a toolkit is present).
+// The CUDA version up to which the list has every function that makes the
+// device touch memory, in the ABI that a program built with that version calls
+// (gate_test.cc compares it with cuda.h where a toolkit is present).
 inline constexpr int kListedCudaVersion = 13000;
 
 enum class Need : uint8_t { kRequired, kOptional };

@@ -63,7 +63,7 @@ void Mover::Stop() {
   const MutexLock lock(&turn_);
   stopped_ = true;
   // No thread would bring the memory back.
-  if (!IsHere()) g_gate.CloseForGood();
+  if (g_gate.is_closed()) g_gate.CloseForGood();
 }
 
 void Mover::AbandonInChild() {
@@ -671,12 +671,8 @@ bool Mover::Compare(const Driver& real, uint64_t bytes, uint64_t* got) {
 // Comes to rest from the GPU. After an error the process is still there, and
 // goes on.
 bool Mover::ComeToRest(const Driver& real) {
-  if (!Restore(real)) return false;
+  if (!CanClose() || !Restore(real)) return false;
   if (report_.place != Place::kGpu) return true;
-  if (const char* const function = g_gate.kept_open_by()) {
-    return Fail("it uses %s of a later CUDA than this FineServe knows",
-                function);
-  }
   if (!LeaveView(real)) return false;
   if (!CloseGate(real)) {
     UndoAfterFailure(real, &Mover::ReturnToView);
@@ -697,6 +693,13 @@ bool Mover::ComeToRestAsOneOfMany(const Driver& real) {
   return true;
 }
 
+bool Mover::CanClose() {
+  const char* const function = g_gate.kept_open_by();
+  return function == nullptr ||
+         Fail("it calls %s of a later CUDA than this FineServe knows",
+              function);
+}
+
 // Returns true once this process does not use the device; one that runs the
 // block pool of others never does.
 bool Mover::CloseGate(const Driver& real) {
@@ -705,8 +708,9 @@ bool Mover::CloseGate(const Driver& real) {
   if (!memory.EndRest()) {
     return Fail("its work on the GPU has not ended since the last try");
   }
+  if (!CanClose()) return false;
   if (!g_gate.Close(kInsideMs)) {
-    return g_gate.captures() > 0
+    return g_gate.captures()
                ? Fail("it captures a CUDA graph")
                : Fail(
                      "a call of its to the driver did not return within %lu "

@@ -108,6 +108,7 @@ class Mover {
   bool MoveTo(abi::Place to);
   bool ComeToRest(const Driver& real);
   bool ComeToRestAsOneOfMany(const Driver& real);
+  bool CanClose();
   bool CloseGate(const Driver& real);
   bool Leave(const Driver& real);
   bool MoveOut(const Driver& real);

@@ -299,7 +299,9 @@ FINESERVE_EXPORT int fs_kv_publish(uint32_t view_index, uint32_t used_blocks) {
   return WithPool(ask, ask);
 }
 
-FINESERVE_EXPORT int fs_kv_wait(int timeout_ms) {
+namespace {
+
+int WaitForChange(int timeout_ms) {
   if (Presence::IsAway(g_presence.state()) && timeout_ms >= 0) {
     return g_presence.WaitWhileAway(static_cast<uint64_t>(timeout_ms)) ? 1 : 0;
   }
@@ -311,6 +313,20 @@ FINESERVE_EXPORT int fs_kv_wait(int timeout_ms) {
           return -view.Wait(real, timeout_ms);
         });
       });
+}
+
+}  // namespace
+
+// An engine that is asked to leave at the moment at which this falls asleep may
+// not be woken: it looks again soon.
+FINESERVE_EXPORT int fs_kv_wait(int timeout_ms) {
+  constexpr int kLookAgainMs = 1000;
+  int woken = 0;
+  while (woken == 0 && timeout_ms > kLookAgainMs) {
+    woken = WaitForChange(kLookAgainMs);
+    timeout_ms -= kLookAgainMs;
+  }
+  return woken != 0 ? woken : WaitForChange(timeout_ms);
 }
 
 FINESERVE_EXPORT uint64_t fs_kv_step_begin(void) {

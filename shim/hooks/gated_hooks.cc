@@ -12,7 +12,6 @@
 #include "shim/host/environment.h"
 #include "shim/host/original.h"
 #include "shim/host/real_driver.h"
-#include "shim/host/warn.h"
 #include "shim/weights/gate.h"
 
 namespace fineserve::shim {
@@ -32,30 +31,31 @@ void Decide() {
 // The target of each exported symbol; null, in the beginning, means FirstCall.
 extern "C" void* fineserve_gated_slots[];
 
+// The calls that begin a capture of their first argument, a stream, or end it.
+enum class Captures { kNothing, kBegins, kEnds, kEndsWithItsStream };
 template <auto Entry>
-constexpr bool kBeginsCapture = false;
-template <>
-constexpr bool kBeginsCapture<&EntryPoints::cuStreamBeginCapture_v2> = true;
-template <>
-constexpr bool kBeginsCapture<&EntryPoints::cuStreamBeginCapture_v2_ptsz> =
-    true;
-template <>
-constexpr bool kBeginsCapture<&EntryPoints::cuStreamBeginCaptureToGraph> = true;
-template <>
-constexpr bool kBeginsCapture<&EntryPoints::cuStreamBeginCaptureToGraph_ptsz> =
-    true;
+constexpr Captures kCaptures = Captures::kNothing;
+#define FINESERVE_CAPTURES(symbol, what) \
+  template <>                            \
+  constexpr Captures kCaptures<&EntryPoints::symbol> = Captures::what;
+FINESERVE_CAPTURES(cuStreamBeginCapture, kBegins)
+FINESERVE_CAPTURES(cuStreamBeginCapture_ptsz, kBegins)
+FINESERVE_CAPTURES(cuStreamBeginCapture_v2, kBegins)
+FINESERVE_CAPTURES(cuStreamBeginCapture_v2_ptsz, kBegins)
+FINESERVE_CAPTURES(cuStreamBeginCaptureToGraph, kBegins)
+FINESERVE_CAPTURES(cuStreamBeginCaptureToGraph_ptsz, kBegins)
+FINESERVE_CAPTURES(cuStreamEndCapture, kEnds)
+FINESERVE_CAPTURES(cuStreamEndCapture_ptsz, kEnds)
+FINESERVE_CAPTURES(cuStreamDestroy_v2, kEndsWithItsStream)
+#undef FINESERVE_CAPTURES
 
-// The function that says whether a stream is captured, of the same variant as
-// one that ends a capture; null for any other.
-template <auto Entry>
-constexpr CUresult (*EntryPoints::*kAsksBeforeEnd)(
-    driver::CUstream, driver::CUstreamCaptureStatus*) = nullptr;
-template <>
-constexpr auto kAsksBeforeEnd<&EntryPoints::cuStreamEndCapture> =
-    &EntryPoints::cuStreamIsCapturing;
-template <>
-constexpr auto kAsksBeforeEnd<&EntryPoints::cuStreamEndCapture_ptsz> =
-    &EntryPoints::cuStreamIsCapturing_ptsz;
+// A call that the driver refuses (another thread's, or another stream's than
+// that in which the capture began) leaves the capture as it is.
+bool IsCaptured(const EntryPoints& entry, driver::CUstream stream) {
+  auto status = driver::CU_STREAM_CAPTURE_STATUS_NONE;
+  CallOptional(entry.cuStreamIsCapturing, stream, &status);
+  return status != driver::CU_STREAM_CAPTURE_STATUS_NONE;
+}
 
 template <typename Member>
 struct Gated;
@@ -99,29 +99,24 @@ struct Gated<CUresult (*EntryPoints::*)(Arguments...)> {
   static CUresult Call(Arguments... arguments) {
     const Driver* real = g_resolved_driver.load(std::memory_order_relaxed);
     const auto call = [&] { return (real->entry.*Entry)(arguments...); };
-    if constexpr (kBeginsCapture<Entry>) {
-      const CUresult result = call();
-      if (result == driver::CUDA_SUCCESS) g_gate.CaptureBegins();
-      return result;
-    } else if constexpr (kAsksBeforeEnd<Entry> != nullptr) {
-      return EndCapture<kAsksBeforeEnd<Entry>>(real->entry, call, arguments...);
-    } else {
+    if constexpr (kCaptures<Entry> == Captures::kNothing) {
       return call();
+    } else {
+      return NoteCapture<kCaptures<Entry>>(real->entry, call, arguments...);
     }
   }
 
-  // A call for a stream that is captured, but did not begin that, ends nothing.
-  template <auto Ask, typename Call>
-  static CUresult EndCapture(const EntryPoints& entry, const Call& call,
-                             driver::CUstream stream, driver::CUgraph*) {
-    const auto is_captured = [&] {
-      auto status = driver::CU_STREAM_CAPTURE_STATUS_NONE;
-      CallOptional(entry.*Ask, stream, &status);
-      return status != driver::CU_STREAM_CAPTURE_STATUS_NONE;
-    };
-    const bool was_captured = is_captured();
+  template <Captures What, typename Call, typename... Others>
+  static CUresult NoteCapture(const EntryPoints& entry, const Call& call,
+                              driver::CUstream stream, Others...) {
+    if constexpr (What == Captures::kEndsWithItsStream)
+      g_gate.CaptureEnds(stream);
     const CUresult result = call();
-    if (was_captured && !is_captured()) g_gate.CaptureEnds();
+    if constexpr (What == Captures::kBegins) {
+      if (result == driver::CUDA_SUCCESS) g_gate.CaptureBegins(stream);
+    } else if constexpr (What == Captures::kEnds) {
+      if (!IsCaptured(entry, stream)) g_gate.CaptureEnds(stream);
+    }
     return result;
   }
 };
@@ -141,17 +136,6 @@ __attribute__((visibility("hidden"))) void* fineserve_gated_slots[] = {
 bool IsEvictable() {
   pthread_once(&g_decided, &Decide);
   return g_evictable.load(std::memory_order_relaxed);
-}
-
-void LetPass(const char* name) {
-  if (g_gate.kept_open_by() != nullptr) return;
-  Warn(
-      "this process is not evicted: it asks for a form of %s that is later "
-      "than "
-      "CUDA %d.%d, which this release knows; install a newer FineServe",
-      name, driver::kListedCudaVersion / 1000,
-      driver::kListedCudaVersion % 1000 / 10);
-  g_gate.KeepOpen(name);
 }
 
 void* GatedAddress(GatedCall call) {

@@ -6,6 +6,7 @@
 
 #include "shim/hooks/gated_hooks.h"
 #include "shim/hooks/hook_table.h"
+#include "shim/hooks/late_calls.h"
 #include "shim/hooks/process_state.h"
 #include "shim/hooks/resolver_hooks.h"
 #include "shim/host/elf_module.h"
@@ -135,6 +136,32 @@ DlsymAnswer FilterGated(GatedCall call, void* handle, const char* name,
   return Answer(gated ? GatedAddress(call) : drivers);
 }
 
+// True if the driver knows the name in the last CUDA version that is listed.
+bool IsKnownInListedCuda(const Driver& real, const char* symbol) {
+  char name[128] = "";
+  const size_t length = NameLength(symbol);
+  if (length >= sizeof(name)) return false;
+  memcpy(name, symbol, length);
+  void* found = nullptr;
+  return CallOptional(real.entry.cuGetProcAddress_v2, name, &found,
+                      driver::kListedCudaVersion, uint64_t{0},
+                      nullptr) == driver::CUDA_SUCCESS &&
+         found != nullptr;
+}
+
+// A symbol that may be later than our list.
+DlsymAnswer FilterLate(void* handle, const char* symbol) {
+  const Driver* const real = RealDriver();
+  void* const drivers = DriversDefinition(symbol);
+  if (real == nullptr || drivers == nullptr) return kAskLibc;
+  void* const scope = handle == RTLD_NEXT ? RTLD_DEFAULT : handle;
+  const bool is_late =
+      IsLaterAbi(symbol) || !IsKnownInListedCuda(*real, symbol);
+  return is_late && RealDlsym()(scope, symbol) == drivers
+             ? Answer(LateCall(symbol, drivers))
+             : kAskLibc;
+}
+
 int WithoutDeepbind(const char* file, int flags) {
   if ((flags & RTLD_DEEPBIND) == 0 || Disabled() || KeepDeepbind()) {
     return flags;
@@ -161,12 +188,11 @@ extern "C" DlsymAnswer fineserve_filter_dlsym(void* handle, const char* name,
   const Hook hook = HookForSymbol(name);
   if (hook == Hook::kNone) {
     const GatedCall gated = GatedForSymbol(name);
-    if (IsLaterAbi(name) && IsEvictable() &&
-        DriversDefinition(name) != nullptr) {
-      LetPass(name);
-    }
-    return gated == GatedCall::kNone ? kAskLibc
-                                     : FilterGated(gated, handle, name, caller);
+    if (gated != GatedCall::kNone)
+      return FilterGated(gated, handle, name, caller);
+    if ((!IsLaterAbi(name) && !IsNamedAsATouch(name)) || !IsEvictable())
+      return kAskLibc;
+    return FilterLate(handle, name);
   }
   return handle == RTLD_NEXT ? FilterNext(hook, name, caller)
                              : FilterFound(hook, handle, name);

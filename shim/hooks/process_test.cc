@@ -395,15 +395,23 @@ TEST_F(Pitfall, Number2LaterAbiOfAGatedCallPassesAndItsProcessIsNotEvicted) {
   const Ran same = RunCuda(known, evictable);
   EXPECT_EQ(same.out, "resolve shim\nresolve shim\n");
   EXPECT_EQ(same.err, "");
-  for (const std::string name :
-       {"cuMemcpy", "cuMemcpyNew", "cuGetProcAddress"}) {
-    const Words later = {"resolve", name, "99000"};
-    const Ran other = RunCuda(later, evictable);
-    EXPECT_EQ(other.out, "resolve driver\n");
-    EXPECT_THAT(other.err, HasSubstr("not evicted: it asks for a form of " +
-                                     name + " that is later than CUDA 13.0"));
-    EXPECT_EQ(RunCuda(later).err, "");
+  for (const std::string name : {"cuMemcpy", "cuMemAlloc", "cuMemcpyNew"}) {
+    const Words asked = {"resolve", name, "99000"};
+    const Words called = {"call", name, "99000", "call", name, "99000"};
+    const Ran resolved = RunCuda(asked, evictable);
+    EXPECT_EQ(resolved.out, "resolve shim\n");
+    EXPECT_EQ(resolved.err, "") << "the runtime asks for more than it calls";
+    const Ran ran = RunCuda(called, evictable);
+    const Ran plain = RunCuda(called);
+    EXPECT_EQ(ran.out, plain.out);
+    EXPECT_THAT(ran.err, HasSubstr("no longer evicted: it calls a form of " +
+                                   name + " that is later than CUDA 13.0"));
+    EXPECT_EQ(plain.err, "");
+    EXPECT_EQ(RunCuda(asked).out, "resolve driver\n");
   }
+  const Words symbols = {"lookup", "cuMemcpy_v9", "lookup", "cuMemcpyNew"};
+  EXPECT_EQ(RunCuda(symbols, evictable).out, "lookup shim\nlookup shim\n");
+  EXPECT_EQ(RunCuda(symbols).out, "lookup driver\nlookup driver\n");
 }
 
 TEST_F(Pitfall, Number3FunctionsThatTheDriverLacksAreNotGivenOut) {

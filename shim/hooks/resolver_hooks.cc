@@ -3,6 +3,7 @@
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
 #include "shim/hooks/gated_hooks.h"
+#include "shim/hooks/late_calls.h"
 #include "shim/hooks/process_state.h"
 #include "shim/host/environment.h"
 #include "shim/host/real_driver.h"
@@ -21,8 +22,8 @@ using shim::Hook;
 
 namespace {
 
-// True if the driver's answer has a later ABI than our list knows. The driver
-// gives one function for all versions with the same ABI (resolver_test.cc).
+// True if the driver's answer has a later ABI than our list knows. A driver
+// gives one function for all versions with the same ABI.
 template <auto Entry, typename... Status>
 bool IsLaterThanListed(const shim::Driver& real, const char* name,
                        const void* answer, int cuda_version, uint64_t flags) {
@@ -58,10 +59,7 @@ CUresult Resolve(Hook hook, Path path, const char* name, void** function,
   const bool later = IsLaterThanListed<Entry, Status...>(*real, name, *function,
                                                          cuda_version, flags);
   if (later) {
-    // What is got by a later resolver would pass as well.
-    const bool resolves = wanted == Hook::kGetProcAddress2;
-    if (wanted == Hook::kNone || (resolves && shim::IsEvictable()))
-      shim::LetPass(name);
+    if (shim::IsEvictable()) *function = shim::LateCall(name, *function);
   } else if (wanted != Hook::kNone) {
     shim::g_redirector.scoreboard().CountUse(wanted, path);
     *function = shim::HookAddress(wanted);

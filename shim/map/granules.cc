@@ -71,10 +71,8 @@ driver::CUmemAllocationProp ExportableMemoryOf(driver::CUdevice device) {
 CUresult Synchronize(const driver::EntryPoints& entry,
                      driver::CUcontext context) {
   const PushedContext current(entry, context);
-  if (current.result() == driver::CUDA_ERROR_CONTEXT_IS_DESTROYED ||
-      current.result() == driver::CUDA_ERROR_INVALID_CONTEXT) {
-    return CUDA_SUCCESS;  // it was valid when something was mapped in it
-  }
+  // It was valid when something was mapped in it.
+  if (HasEnded(current.result())) return CUDA_SUCCESS;
   if (current.result() != CUDA_SUCCESS) return current.result();
   return entry.cuCtxSynchronize();
 }

@@ -173,6 +173,16 @@ void Resolve(const char* name, int version) {
   printf("resolve %s\n", WhereIs(function));
 }
 
+// Calls what has the ABI of the null driver's function of the future.
+void Call(const char* name, int version) {
+  void* function = nullptr;
+  driver::CUdriverProcAddressQueryResult status;
+  driver::cuGetProcAddress_v2(name, &function, version, 0, &status);
+  const auto future = reinterpret_cast<int (*)(
+      long, long, long, long, long, long, long, double, double)>(function);
+  printf("call %d\n", future(1, 2, 3, 4, 5, 6, 7, 0.25, 0.75));
+}
+
 void ResolveByFirstAbi(const char* name, int version) {
   void* function = nullptr;
   driver::cuGetProcAddress(name, &function, version, 0);
@@ -204,6 +214,11 @@ constexpr Command kLookupCommands[] = {
     {"resolve1",
      [](char** words) {
        ResolveByFirstAbi(words[0], atoi(words[1]));
+       return 2;
+     }},
+    {"call",
+     [](char** words) {
+       Call(words[0], atoi(words[1]));
        return 2;
      }},
     {"lookup", [](char** words) { return Lookup(RTLD_DEFAULT, words[0]), 1; }},

@@ -100,7 +100,7 @@ bool Gate::Close(uint64_t timeout_ms) {
   }
   // A thread that keeps it open or begins a capture was inside: either that is
   // seen here, or the thread found the gate closed and waits.
-  if (!empty || captures() > 0 || kept_open_by() != nullptr) {
+  if (!empty || captures() || kept_open_by() != nullptr) {
     Open();
     return false;
   }
@@ -122,6 +122,31 @@ void Gate::KeepOpen(const char* function) {
   });
 }
 
+Gate::Capture Gate::CaptureIn(driver::CUstream stream) {
+  // Null, and the legacy and the per-thread stream by name.
+  const bool is_named = reinterpret_cast<uintptr_t>(stream) <= 2;
+  return is_named ? Capture{nullptr, pthread_self()} : Capture{stream, {}};
+}
+
+void Gate::CaptureBegins(driver::CUstream stream) {
+  const MutexLock lock(&mutex_);
+  if (capture_count_ < kMostCaptures)
+    captures_[capture_count_++] = CaptureIn(stream);
+}
+
+void Gate::CaptureEnds(driver::CUstream stream) {
+  const Capture ended = CaptureIn(stream);
+  const MutexLock lock(&mutex_);
+  for (size_t i = 0; i < capture_count_; ++i) {
+    if (captures_[i].stream != ended.stream ||
+        captures_[i].thread != ended.thread) {
+      continue;
+    }
+    captures_[i] = captures_[--capture_count_];
+    return;
+  }
+}
+
 void Gate::Open() {
   closed_.store(0, std::memory_order_release);
   WakeSleepers(closed_);
@@ -139,7 +164,7 @@ void Gate::RestartInChild() {
   }
   closed_.store(0, std::memory_order_relaxed);
   waiting_.store(0, std::memory_order_relaxed);
-  captures_.store(0, std::memory_order_relaxed);
+  capture_count_ = 0;
 }
 
 }  // namespace fineserve::shim

@@ -1,11 +1,14 @@
 #ifndef SHIM_WEIGHTS_GATE_H_
 #define SHIM_WEIGHTS_GATE_H_
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/driver/cuda_types.h"
 #include "shim/host/plain_mutex.h"
 
 namespace fineserve::shim {
@@ -42,7 +45,8 @@ inline constinit thread_local GateVisitor t_gate_visitor;
 // never counted, so that a call does not wait for the store of the call before
 // it.
 //
-// Thread-safe; one thread closes and opens. Constant-initialised, trivially
+// Thread-safe; one thread closes and opens, until the gate is closed for good.
+// Constant-initialised, trivially
 // destroyed: hooks are called before the first constructor and after the last
 // destructor.
 class Gate {
@@ -96,11 +100,15 @@ class Gate {
   // it never closes. Waits while it is closed. The first name is kept, cut to
   // kNameBytes - 1.
   void KeepOpen(const char* function);
-  // A capture of a graph has begun or ended, within a gated call. The end of a
-  // context's work, which an eviction waits for, would break it.
-  void CaptureBegins() { captures_.fetch_add(1, std::memory_order_relaxed); }
-  void CaptureEnds() { captures_.fetch_sub(1, std::memory_order_relaxed); }
-  int captures() const { return captures_.load(std::memory_order_relaxed); }
+  // A capture of a graph began in this stream, or has ended there, within a
+  // gated call. An eviction waits for the context's work, and that would break
+  // the capture.
+  void CaptureBegins(driver::CUstream stream);
+  void CaptureEnds(driver::CUstream stream);
+  bool captures() {
+    const MutexLock lock(&mutex_);
+    return capture_count_ > 0;
+  }
   // Null if the gate can close.
   const char* kept_open_by() const {
     return kept_open_by_.load(std::memory_order_acquire);
@@ -136,12 +144,20 @@ class Gate {
   std::atomic<uint32_t> closed_{0};  // or one of the above; a futex
   std::atomic<uint32_t> waiting_{0};
   std::atomic<uint64_t> waits_{0};
-  std::atomic<int> captures_{0};  // relaxed: Close waits for who counts
+  // A stream that each thread has its own of goes with its thread.
+  struct Capture {
+    driver::CUstream stream;
+    pthread_t thread;
+  };
+  static constexpr size_t kMostCaptures = 64;  // more are not protected
+  static Capture CaptureIn(driver::CUstream stream);
   static constexpr size_t kNameBytes = 64;
   char name_[kNameBytes] = "";
   std::atomic<const char*> kept_open_by_{nullptr};  // name_
   Mutex mutex_;
   GateVisitor* visitors_ FINESERVE_GUARDED_BY(mutex_) = nullptr;
+  Capture captures_[kMostCaptures] FINESERVE_GUARDED_BY(mutex_) = {};
+  size_t capture_count_ FINESERVE_GUARDED_BY(mutex_) = 0;
 };
 
 // This process's gate.

@@ -1,10 +1,11 @@
 #ifndef SHIM_WEIGHTS_GATED_CALLS_H_
 #define SHIM_WEIGHTS_GATED_CALLS_H_
 
-// The driver's functions that make the device touch memory, by symbol: those
-// that pass the gate (gate.h) in an engine that may be evicted. A test fails
-// when an entry point of kernels/driver takes a stream or an address of device
-// memory and is neither here nor among its exceptions, each with its reason.
+// The driver's functions that make the device touch memory, by symbol, and
+// those that begin and end captures of it: those that pass the gate (gate.h) in
+// an engine that may be evicted. A test fails when an entry point of
+// kernels/driver takes a stream or an address of device memory and is neither
+// here nor among its exceptions, each with its reason.
 //
 //   X(symbol)
 
@@ -123,13 +124,16 @@
   X(cuStreamBatchMemOp_ptsz) \
   X(cuStreamBatchMemOp_v2) \
   X(cuStreamBatchMemOp_v2_ptsz) \
-  /* Captures, which an eviction would break: it waits for their end */ \
+  /* Captures, which an eviction would break, and what ends them */ \
+  X(cuStreamBeginCapture) \
+  X(cuStreamBeginCapture_ptsz) \
   X(cuStreamBeginCapture_v2) \
   X(cuStreamBeginCapture_v2_ptsz) \
   X(cuStreamBeginCaptureToGraph) \
   X(cuStreamBeginCaptureToGraph_ptsz) \
   X(cuStreamEndCapture) \
   X(cuStreamEndCapture_ptsz) \
+  X(cuStreamDestroy_v2) \
   /* Managed memory that moves to the device */ \
   X(cuMemPrefetchAsync) \
   X(cuMemPrefetchAsync_ptsz) \

@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "daemon/contract/abi/hooks.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/host/same_text.h"
 
@@ -46,16 +47,8 @@ const char* NewestSymbol(const NamedSymbol (&rows)[N], const char* name,
   return newest == nullptr ? nullptr : newest->symbol;
 }
 
-// The length of the name in a symbol such as cuMemcpyBatchAsync_v2_ptsz; 0 if
-// the symbol has no number.
-size_t LengthBeforeNumber(const char* symbol) {
-  for (size_t i = 0; symbol[i] != '\0'; ++i) {
-    if (symbol[i] == '_' && symbol[i + 1] == 'v' && symbol[i + 2] >= '0' &&
-        symbol[i + 2] <= '9') {
-      return i;
-    }
-  }
-  return 0;
+bool BeginsNumber(const char* text) {
+  return text[0] == '_' && text[1] == 'v' && text[2] >= '0' && text[2] <= '9';
 }
 
 // True if `symbol`, up to its number and variant, is the first `length` letters
@@ -85,10 +78,10 @@ GatedCall GatedForSymbol(const char* symbol) {
 }
 
 bool IsNamedAsATouch(const char* name) {
-  for (const char* begin :
-       {"cuMemcpy", "cuMemset", "cuLaunch", "cuGraphLaunch",
-        "cuMemBatchDecompress", "cuStreamWriteValue", "cuStreamWaitValue",
-        "cuStreamBatchMemOp", "cuMemPrefetch", "cuMemDiscard"}) {
+  for (const char* begin : {"cuMemcpy", "cuMemset", "cuLaunch", "cuGraphLaunch",
+                            "cuMemBatchDecompress", "cuStreamWriteValue",
+                            "cuStreamWaitValue", "cuStreamBatchMemOp",
+                            "cuStreamBegin", "cuMemPrefetch", "cuMemDiscard"}) {
     if (BeginsWith(name, begin)) return true;
   }
   return false;
@@ -96,15 +89,27 @@ bool IsNamedAsATouch(const char* name) {
 
 bool IsLaterAbi(const char* symbol) {
   if (symbol[0] != 'c' || symbol[1] != 'u') return false;
-  const size_t length = LengthBeforeNumber(symbol);
-  if (length == 0 || GatedForSymbol(symbol) != GatedCall::kNone) return false;
-  if (IsNameOf("cuGetProcAddress", symbol, length)) {
-    return !SameText(symbol, "cuGetProcAddress_v2");
+  const size_t length = NameLength(symbol);
+  if (!BeginsNumber(symbol + length)) return false;
+  bool has_other = false;
+  const auto compare = [&](const auto& listed) {
+    for (const char* other : listed) {
+      if (SameText(other, symbol)) return false;
+      has_other = has_other || IsNameOf(other, symbol, length);
+    }
+    return true;
+  };
+  return compare(kGatedSymbols) && compare(abi::kHookSymbols) && has_other;
+}
+
+size_t NameLength(const char* symbol) {
+  size_t length = 0;
+  while (symbol[length] != '\0' && !BeginsNumber(symbol + length) &&
+         !BeginsWith(symbol + length, "_ptsz") &&
+         !BeginsWith(symbol + length, "_ptds")) {
+    ++length;
   }
-  for (const char* gated : kGatedSymbols) {
-    if (IsNameOf(gated, symbol, length)) return true;
-  }
-  return false;
+  return length;
 }
 
 GatedCall GatedForRequest(const char* name, int cuda_version, uint64_t flags) {

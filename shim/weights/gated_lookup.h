@@ -25,10 +25,13 @@ GatedCall GatedForSymbol(const char* symbol);
 // such functions are called, whether or not it is listed.
 bool IsNamedAsATouch(const char* name);
 
-// True for a symbol that is a later ABI of a gated function, or of the
-// resolver, than the list has (kListedCudaVersion), such as
-// cuMemcpyBatchAsync_v9.
+// True for a symbol that is a later ABI of a gated or hooked function than the
+// list has (kListedCudaVersion), such as cuMemcpyBatchAsync_v9.
 bool IsLaterAbi(const char* symbol);
+
+// The length of a symbol without the number of its ABI and its stream's
+// variant.
+size_t NameLength(const char* symbol);
 
 // By name, version and flags, as cuGetProcAddress gets them: the newest ABI of
 // that name that is not newer than `cuda_version`, and its per-thread variant

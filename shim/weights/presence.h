@@ -44,8 +44,8 @@ class Presence {
   bool AwaitLeaveAsRank(uint64_t timeout_ms);
   void Return() { Change(State::kAway, State::kHere); }
 
-  // For what wakes the block pool: true once after each Ask, also if nothing
-  // waited at that moment.
+  // For the thread that wakes the block pool: true once after each Ask, also if
+  // no thread waited at that moment.
   bool TakeAsk() {
     return state() == State::kAsked &&
            is_new_ask_.exchange(false, std::memory_order_relaxed);
@@ -68,8 +68,8 @@ class Presence {
   // Any thread: asks for the memory that is away. Does nothing without a mover.
   void Ring();
   // For the mover: a pipe's end that is readable once the bell has rung; -1 if
-  // there is none. Open makes one if there is none, or the program has closed
-  // it. Answer empties it.
+  // there is none. OpenBell makes one if there is none, or the program has
+  // closed it. AnswerBell empties it.
   bool OpenBell();
   int bell() const { return bell_.Get(); }
   void AnswerBell();

@@ -316,6 +316,7 @@ struct ResidentMemory::Rests {
   std::atomic<uint32_t> ended{0};  // a futex
   size_t count = 0;
   CUcontext contexts[kMostContexts] = {};
+  size_t others = 0;  // the first ones, which may have ended
   CUresult result = CUDA_SUCCESS;
 
   // False if there are too many.
@@ -332,9 +333,12 @@ void* ResidentMemory::RestAll(void* argument) {
   auto* const rests = static_cast<Rests*>(argument);
   t_gate_visitor.place = GateVisitor::kExempt;
   const RelaxedCapture relaxed(*rests->entry);
-  for (size_t i = 0; i < rests->count; ++i) {
-    rests->result = Synchronize(*rests->entry, rests->contexts[i]);
-    if (rests->result != CUDA_SUCCESS) break;
+  for (size_t i = 0; i < rests->count && rests->result == CUDA_SUCCESS; ++i) {
+    const PushedContext current(*rests->entry, rests->contexts[i]);
+    rests->result =
+        i < rests->others ? Synchronize(*rests->entry, rests->contexts[i])
+        : current.result() != CUDA_SUCCESS ? current.result()
+                                           : rests->entry->cuCtxSynchronize();
   }
   rests->ended.store(1, std::memory_order_release);
   WakeSleepers(rests->ended);
@@ -351,6 +355,7 @@ bool ResidentMemory::Rest(const Driver& real, const CUcontext* others,
   }
   bool fits = count <= kMostContexts;
   for (size_t i = 0; fits && i < count; ++i) fits = rests_->Add(others[i]);
+  rests_->others = rests_->count;
   {
     const MutexLock lock(&mutex_);
     for (size_t i = 0; i < count_; ++i) {
@@ -381,7 +386,11 @@ bool ResidentMemory::Rest(const Driver& real, const CUcontext* others,
   pthread_join(rests_->thread, nullptr);
   rests_->runs = false;
   const CUresult result = rests_->result;
-  if (result != CUDA_SUCCESS) {
+  if (HasEnded(result)) {
+    snprintf(
+        why, why_bytes,
+        "the context in which its memory was made has ended: a green one?");
+  } else if (result != CUDA_SUCCESS) {
     snprintf(why, why_bytes, "cuCtxSynchronize failed with CUDA error %d",
              static_cast<int>(result));
   }

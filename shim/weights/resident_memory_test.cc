@@ -1,5 +1,6 @@
 #include "shim/weights/resident_memory.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -322,6 +323,26 @@ TEST_F(ResidentMemoryTest, RestWaitsForEachContextOnceAndSaysWhatFails) {
   EXPECT_FALSE(memory_->Rest(driver_, nullptr, 0, kRestMs, why, sizeof(why)));
   memory_->EndRest();
   EXPECT_STREQ(why, "cuCtxSynchronize failed with CUDA error 999");
+}
+
+// The end of a context that is hooked takes its memory along; that of a green
+// context does not, and other contexts may use the memory.
+TEST_F(ResidentMemoryTest, MemoryOfAContextThatHasEndedStays) {
+  const auto green = reinterpret_cast<driver::CUcontext>(&a_);
+  fake_.destroyed.insert(green);
+  char why[100] = "";
+  EXPECT_TRUE(memory_->Rest(driver_, &green, 1, kRestMs, why, sizeof(why)))
+      << "it was open in another process's";
+  memory_->EndRest();
+  fake_.destroyed.clear();
+  fake_.pushed.push_back(green);
+  Redirection c;
+  ASSERT_TRUE(memory_->Allocate(driver_, 6 * kMiB, &c));
+  fake_.pushed.clear();
+  fake_.destroyed.insert(green);
+  EXPECT_FALSE(memory_->Rest(driver_, nullptr, 0, kRestMs, why, sizeof(why)));
+  memory_->EndRest();
+  EXPECT_THAT(why, ::testing::HasSubstr("has ended: a green one?"));
 }
 
 TEST_F(ResidentMemoryTest, AllocationThatFailsHoldsNothing) {

@@ -122,6 +122,7 @@ CONFORMANCE_TEST(StreamValue, BatchRunsInItsOrder) {
   const CUstream stream = NewStream();
   ASSERT_EQ(Cuda().cuStreamBatchMemOp_v2(stream, 2, batch, 0), CUDA_SUCCESS);
   EXPECT_EQ(Cuda().cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(gpu.Read(flag + 4), 0u);
   ASSERT_EQ(Cuda().cuStreamWriteValue32_v2(NewStream(), flag, 5, 0),
             CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);

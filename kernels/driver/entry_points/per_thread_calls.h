@@ -256,6 +256,9 @@
     (CUstream stream, CUdeviceptr address, uint64_t value,                     \
      unsigned int flags),                                                      \
     (stream, address, value, flags))                                           \
+  X(cuStreamBeginCapture,        ptsz, cuStreamBeginCapture,       10000,      \
+    (CUstream stream),                                                         \
+    (stream))                                                                  \
   X(cuStreamBeginCapture_v2,     ptsz, cuStreamBeginCapture,       10010,      \
     (CUstream stream, CUstreamCaptureMode mode),                               \
     (stream, mode))                                                            \

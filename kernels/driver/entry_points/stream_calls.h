@@ -80,6 +80,8 @@
   X(cuStreamBatchMemOp_v2,      cuStreamBatchMemOp,         11070, kOptional,  \
     (CUstream stream, unsigned int count, CUstreamBatchMemOpParams* operations,\
      unsigned int flags))                                                      \
+  X(cuStreamBeginCapture,       cuStreamBeginCapture,       10000, kOptional,  \
+    (CUstream stream))                                                         \
   X(cuStreamBeginCapture_v2,    cuStreamBeginCapture,       10010, kOptional,  \
     (CUstream stream, CUstreamCaptureMode mode))                               \
   X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030, kOptional,\

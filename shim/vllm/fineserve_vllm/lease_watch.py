@@ -30,9 +30,10 @@ def watch(
             failing = False
         except kv_abi.KvError as error:
             if not failing:
-                _log.warning("%s: until then leases do not change", error)
+                _log.warning("%s: leases do not change until it ends", error)
             failing, changed = True, False
-            if error.code != kv_abi.Error.NO_DAEMON:  # it has waited
+            # NO_DAEMON comes after the timeout, other errors at once.
+            if error.code != kv_abi.Error.NO_DAEMON:
                 pause(_WAIT_MS / 1000)
         if changed:
             wake()

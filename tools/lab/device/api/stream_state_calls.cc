@@ -53,6 +53,14 @@ CUresult CaptureInfo(const Stream& stream, CUstreamCaptureStatus* status,
   return CUDA_SUCCESS;
 }
 
+CUresult Begin(Stream& stream, CUstreamCaptureMode mode) {
+  if (mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+  if (&stream == stream.context().default_stream().get()) {
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  return Capture::Begin(stream.shared_from_this(), mode);
+}
+
 }  // namespace
 
 CUresult cuStreamGetPriority(CUstream stream, int* priority) {
@@ -125,17 +133,15 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address,
       });
 }
 
+CUresult cuStreamBeginCapture(CUstream stream) {
+  return AskStream(Entry::cuStreamBeginCapture, stream, &stream, [](Stream& s) {
+    return Begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  });
+}
+
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
   return AskStream(Entry::cuStreamBeginCapture_v2, stream, &mode,
-                   [&](Stream& s) {
-                     if (mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-                       return CUDA_ERROR_INVALID_VALUE;
-                     }
-                     if (&s == s.context().default_stream().get()) {
-                       return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-                     }
-                     return Capture::Begin(s.shared_from_this(), mode);
-                   });
+                   [&](Stream& s) { return Begin(s, mode); });
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
