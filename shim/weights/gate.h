@@ -96,7 +96,7 @@ class Gate {
   // that takes longer than `timeout_ms`, while a graph is captured, or if
   // KeepOpen was called.
   bool Close(uint64_t timeout_ms);
-  // The program has got `function`, which does not pass the gate: from now on
+  // The program calls `function`, which does not pass the gate: from now on
   // it never closes. Waits while it is closed. The first name is kept, cut to
   // kNameBytes - 1.
   void KeepOpen(const char* function);
