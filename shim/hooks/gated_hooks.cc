@@ -10,8 +10,8 @@
 
 #include "kernels/driver/prototypes.h"
 #include "shim/host/environment.h"
-#include "shim/host/original.h"
 #include "shim/host/real_driver.h"
+#include "shim/redirect/captures.h"
 #include "shim/weights/gate.h"
 
 namespace fineserve::shim {
@@ -48,14 +48,6 @@ FINESERVE_CAPTURES(cuStreamEndCapture, kEnds)
 FINESERVE_CAPTURES(cuStreamEndCapture_ptsz, kEnds)
 FINESERVE_CAPTURES(cuStreamDestroy_v2, kEndsWithItsStream)
 #undef FINESERVE_CAPTURES
-
-// A call that the driver refuses (another thread's, or another stream's than
-// that in which the capture began) leaves the capture as it is.
-bool IsCaptured(const EntryPoints& entry, driver::CUstream stream) {
-  auto status = driver::CU_STREAM_CAPTURE_STATUS_NONE;
-  CallOptional(entry.cuStreamIsCapturing, stream, &status);
-  return status != driver::CU_STREAM_CAPTURE_STATUS_NONE;
-}
 
 template <typename Member>
 struct Gated;
@@ -115,7 +107,9 @@ struct Gated<CUresult (*EntryPoints::*)(Arguments...)> {
     if constexpr (What == Captures::kBegins) {
       if (result == driver::CUDA_SUCCESS) g_gate.CaptureBegins(stream);
     } else if constexpr (What == Captures::kEnds) {
-      if (!IsCaptured(entry, stream)) g_gate.CaptureEnds(stream);
+      // The driver refuses another thread's call, and another stream's than
+      // that in which the capture began: then it goes on.
+      if (!IsCapturing(entry, stream)) g_gate.CaptureEnds(stream);
     }
     return result;
   }

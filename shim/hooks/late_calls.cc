@@ -13,8 +13,7 @@
 namespace fineserve::shim {
 namespace {
 
-// late_stubs.S has as many. CUDA 13.5 has 15 functions that are later than 13.0
-// and may touch memory.
+// As in late_stubs.S.
 constexpr size_t kStubs = 64;
 constexpr size_t kStubBytes = 32;
 

@@ -125,6 +125,8 @@ fineserve_late_enter:
     .cfi_endproc
     .size   fineserve_late_enter, .-fineserve_late_enter
 
+#else
+#error "this processor has no stubs for later functions"
 #endif
 
     .type   fineserve_late_stubs, %function

@@ -49,17 +49,18 @@ CUresult Resolve(Hook hook, Path path, const char* name, void** function,
     return result;
   }
   const Hook wanted = shim::HookForRequest(name, cuda_version, flags);
-  const auto gated = wanted == Hook::kNone && shim::IsEvictable()
+  const bool evictable = shim::IsEvictable();
+  const auto gated = wanted == Hook::kNone && evictable
                          ? shim::GatedForRequest(name, cuda_version, flags)
                          : shim::GatedCall::kNone;
-  const bool is_known =
-      wanted != Hook::kNone || gated != shim::GatedCall::kNone;
-  const bool may_touch = shim::IsEvictable() && shim::IsNamedAsATouch(name);
-  if (!is_known && !may_touch) return result;
+  if (wanted == Hook::kNone && gated == shim::GatedCall::kNone &&
+      !(evictable && shim::IsNamedAsATouch(name))) {
+    return result;
+  }
   const bool later = IsLaterThanListed<Entry, Status...>(*real, name, *function,
                                                          cuda_version, flags);
   if (later) {
-    if (shim::IsEvictable()) *function = shim::LateCall(name, *function);
+    if (evictable) *function = shim::LateCall(name, *function);
   } else if (wanted != Hook::kNone) {
     shim::g_redirector.scoreboard().CountUse(wanted, path);
     *function = shim::HookAddress(wanted);

@@ -51,8 +51,8 @@ bool BeginsNumber(const char* text) {
   return text[0] == '_' && text[1] == 'v' && text[2] >= '0' && text[2] <= '9';
 }
 
-// True if `symbol`, up to its number and variant, is the first `length` letters
-// of `other`.
+// True if `symbol`, without its number and variant, is the name that the first
+// `length` letters of `other` spell.
 bool IsNameOf(const char* symbol, const char* other, size_t length) {
   size_t i = 0;
   while (i < length && symbol[i] == other[i]) ++i;
@@ -91,15 +91,14 @@ bool IsLaterAbi(const char* symbol) {
   if (symbol[0] != 'c' || symbol[1] != 'u') return false;
   const size_t length = NameLength(symbol);
   if (!BeginsNumber(symbol + length)) return false;
-  bool has_other = false;
-  const auto compare = [&](const auto& listed) {
-    for (const char* other : listed) {
-      if (SameText(other, symbol)) return false;
-      has_other = has_other || IsNameOf(other, symbol, length);
-    }
-    return true;
+  bool is_listed = false, is_name_listed = false;
+  const auto compare = [&](const char* listed) {
+    is_listed = is_listed || SameText(listed, symbol);
+    is_name_listed = is_name_listed || IsNameOf(listed, symbol, length);
   };
-  return compare(kGatedSymbols) && compare(abi::kHookSymbols) && has_other;
+  for (const char* listed : kGatedSymbols) compare(listed);
+  for (const char* listed : abi::kHookSymbols) compare(listed);
+  return is_name_listed && !is_listed;
 }
 
 size_t NameLength(const char* symbol) {

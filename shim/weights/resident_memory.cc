@@ -335,10 +335,10 @@ void* ResidentMemory::RestAll(void* argument) {
   const RelaxedCapture relaxed(*rests->entry);
   for (size_t i = 0; i < rests->count && rests->result == CUDA_SUCCESS; ++i) {
     const PushedContext current(*rests->entry, rests->contexts[i]);
-    rests->result =
-        i < rests->others ? Synchronize(*rests->entry, rests->contexts[i])
-        : current.result() != CUDA_SUCCESS ? current.result()
-                                           : rests->entry->cuCtxSynchronize();
+    if (i < rests->others && HasEnded(current.result())) continue;
+    rests->result = current.result();
+    if (rests->result == CUDA_SUCCESS)
+      rests->result = rests->entry->cuCtxSynchronize();
   }
   rests->ended.store(1, std::memory_order_release);
   WakeSleepers(rests->ended);

@@ -32,6 +32,12 @@ class EvictionTest : public EvictionSite {
     EXPECT_THAT(engine->ReadLine(), HasSubstr("ready"));
     return engine;
   }
+  // Waits for that.
+  static bool IsAskedToLeave(Process& engine) {
+    const std::string asked =
+        "ok presence=" + std::to_string(FS_KV_ASKED_TO_LEAVE);
+    return Eventually([&] { return engine.Ask("presence") == asked; });
+  }
   static std::string StoreFileOf(pid_t pid) {
     for (const auto& fd : std::filesystem::directory_iterator(
              "/proc/" + std::to_string(pid) + "/fd")) {
@@ -218,9 +224,7 @@ TEST_F(EvictionTest, EngineThatBeginsItsFirstStepWhenItIsAskedLeaves) {
   const auto daemon = StartDaemon();
   const auto chat = StartEvictableView("chat");
   const auto fsctl = LaunchProgram({"fsctl", "evict", "chat"});
-  const std::string asked =
-      "ok presence=" + std::to_string(FS_KV_ASKED_TO_LEAVE);
-  ASSERT_TRUE(Eventually([&] { return chat->Ask("presence") == asked; }));
+  ASSERT_TRUE(IsAskedToLeave(*chat));
   ASSERT_THAT(chat->Ask("step"), HasSubstr("ok step"));
   EXPECT_EQ(fsctl->Wait(), 0) << fsctl->Stderr();
 }
@@ -231,9 +235,7 @@ TEST_F(EvictionTest, EngineThatWaitsOnlyAfterItWasAskedIsWokenAtOnce) {
   const auto chat = StartEvictableView("chat");
   ASSERT_TRUE(Eventually([&] { return chat->Ask("wait 0") == "ok woken=0"; }));
   const auto fsctl = LaunchProgram({"fsctl", "evict", "chat"});
-  const std::string asked =
-      "ok presence=" + std::to_string(FS_KV_ASKED_TO_LEAVE);
-  ASSERT_TRUE(Eventually([&] { return chat->Ask("presence") == asked; }));
+  ASSERT_TRUE(IsAskedToLeave(*chat));
   EXPECT_EQ(chat->Ask("wait 0"), "ok woken=1");
   ASSERT_THAT(chat->Ask("step"), HasSubstr("ok step"));
   EXPECT_EQ(fsctl->Wait(), 0) << fsctl->Stderr();

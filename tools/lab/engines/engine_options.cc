@@ -8,12 +8,12 @@ namespace {
 constexpr char kMore[] =
     "Lines from stdin, with --hold:\n"
     "  verify | write SEED | checkzero | checkfree | free | alloc | fork |\n"
-    "  fork libc | queue | stall | resume | capture | spoil | workspace |\n"
+    "  fork libc | queue | stall | resume | capture [begin|end] | spoil |\n"
+    "  workspace |\n"
     "  share ADDRESS | open HANDLE | close ADDRESS | range ADDRESS |\n"
     "  poke ADDRESS VALUE | peek ADDRESS | drop ADDRESS | device N |\n"
     "  freeze | thaw MS | weights SEED | weight N |\n"
-    "  capture begin|end | wait stream|context|event | ask stream|event |\n"
-    "  last | exit\n"
+    "  wait stream|context|event | ask stream|event | last | exit\n"
     "\n"
     "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no memory for KV\n";
 

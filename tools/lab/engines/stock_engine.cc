@@ -38,8 +38,8 @@ class HeldStream {
   static void Stall();
   static void Resume();
 
-  // Captures a fill in a separate stream, in CUDA's default mode, and waits for
-  // another stream during the capture.
+  // Begins to capture in a separate stream, in CUDA's default mode, a fill, and
+  // waits for another stream during the capture.
   static void BeginCapture();
   static void EndCapture();
 
