@@ -1,6 +1,8 @@
-"""Checks includes: a folder may include those of its own floor and of lower ones.
+"""Checks includes: a folder may include those of its own floor and of lower ones,
+and a header includes what it names of the standard library.
 
-Design note 0001 says why the floors are in this order.
+Design note 0001 says why the floors are in this order. A header that relies on
+its includer compiles in a unity build and breaks a build of single files.
 """
 
 import pathlib
@@ -79,6 +81,39 @@ GENERATED = {
 
 INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
 
+# Names of the standard library by header.
+STANDARD = {
+    "algorithm": r"std::(min|max|sort|clamp|any_of|all_of|none_of|find_if)\b",
+    "array": r"std::array\b",
+    "atomic": r"std::atomic\b",
+    "chrono": r"std::chrono\b",
+    "cstddef": r"(std::)?(size_t|ptrdiff_t)\b",
+    "cstdint": r"(std::)?u?int(8|16|32|64|ptr)_t\b",
+    "deque": r"std::deque\b",
+    "functional": r"std::function\b",
+    "limits": r"std::numeric_limits\b",
+    "map": r"std::(multi)?map\b",
+    "memory": r"std::(unique_ptr|shared_ptr|weak_ptr|make_unique|make_shared)\b",
+    "optional": r"std::(optional|nullopt)\b",
+    "set": r"std::(multi)?set\b",
+    "span": r"std::span\b",
+    "string": r"std::(string|to_string)\b",
+    "string_view": r"std::string_view\b",
+    "thread": r"std::j?thread\b",
+    "tuple": r"std::(tuple|tie)\b",
+    "utility": r"std::(exchange|forward|move|pair|swap)\b",
+    "variant": r"std::(variant|visit|get_if|holds_alternative)\b",
+    "vector": r"std::vector\b",
+}
+# Headers that have the names of another one, too.
+HOLDERS = {"deque", "map", "memory", "optional", "set", "span", "string", "vector"}
+SAME = {
+    "cstddef": HOLDERS | {"stddef.h", "string_view", "array", "cstring"},
+    "cstdint": {"stdint.h"},
+    "utility": HOLDERS,
+}
+NOT_CODE = re.compile(r'//.*|/\*[\s\S]*?\*/|"(?:\\.|[^"\\\n])*"|^#(?:.*\\\n)*.*', re.M)
+
 
 def is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + "/")
@@ -113,6 +148,19 @@ def violations(path: str, headers: list[str]) -> list[str]:
             if header not in ABI_MAY_USE:
                 found.append(f"{path}: abi may not use {header}")
     return found
+
+
+def unincluded(path: str, text: str) -> list[str]:
+    if not path.endswith(".h"):
+        return []
+    has = set(re.findall(r"^#include <([^>]+)>", text, re.M))
+    code = NOT_CODE.sub("", text)
+    return [
+        f"{path}: names {name.group()} and does not include <{header}>"
+        for header, names in STANDARD.items()
+        if not has & ({header} | SAME.get(header, set()))
+        and (name := re.search(rf"(?<![\w:]){names}", code))
+    ]
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
@@ -155,8 +203,10 @@ def circles(includes: dict[str, list[str]]) -> list[str]:
 
 
 def main() -> int:
-    includes = {p: INCLUDE.findall(pathlib.Path(p).read_text()) for p in sys.argv[1:]}
+    texts = {p: pathlib.Path(p).read_text() for p in sys.argv[1:]}
+    includes = {p: INCLUDE.findall(text) for p, text in texts.items()}
     found = [v for path, headers in includes.items() for v in violations(path, headers)]
+    found += [v for path, text in texts.items() for v in unincluded(path, text)]
     found += circles(includes)
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0

@@ -1,6 +1,7 @@
 #ifndef BENCH_SOAK_DAEMON_KILLS_H_
 #define BENCH_SOAK_DAEMON_KILLS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <random>
 

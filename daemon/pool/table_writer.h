@@ -1,6 +1,7 @@
 #ifndef DAEMON_POOL_TABLE_WRITER_H_
 #define DAEMON_POOL_TABLE_WRITER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>

@@ -4,6 +4,8 @@
 // The CUDA Driver API types of libraries and kernels, as cuda_types.h declares
 // the rest: CUDA 13's values and layouts, checked by cuda_types_check.cc.
 
+#include <cstdint>
+
 #include "kernels/driver/cuda_types.h"
 
 namespace fineserve::driver {

@@ -5,6 +5,9 @@
 // sharing, copies. Like cuda_types.h they have CUDA 13's layout, and
 // cuda_types_check.cc checks them against cuda.h.
 
+#include <cstddef>
+#include <cstdint>
+
 #include "kernels/driver/cuda_types.h"
 
 namespace fineserve::driver {

@@ -17,6 +17,8 @@
 // The rows are in entry_points/, a table for each subsystem;
 // entry_points/per_thread_calls.h lists the per-thread variants.
 
+#include <cstdint>
+
 #include "kernels/driver/cuda_graph_types.h"
 #include "kernels/driver/cuda_kernel_types.h"
 #include "kernels/driver/cuda_structs.h"

@@ -1,6 +1,8 @@
 #ifndef SHIM_REDIRECT_POINTER_QUERIES_H_
 #define SHIM_REDIRECT_POINTER_QUERIES_H_
 
+#include <cstddef>
+
 #include "kernels/driver/entry_points.h"
 #include "shim/host/original.h"
 #include "shim/map/range_table.h"

@@ -1,6 +1,7 @@
 #ifndef SHIM_REDIRECT_REDIRECTOR_H_
 #define SHIM_REDIRECT_REDIRECTOR_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 

@@ -5,6 +5,7 @@
 // on demand. The granules of its leases are duplicates of one memfd.
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <thread>

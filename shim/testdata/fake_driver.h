@@ -3,6 +3,7 @@
 
 // A driver's entry points for tests. They keep a log and fail on demand.
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>

@@ -4,6 +4,7 @@
 // Finds the gated function that a program asks for by name. Pure; safe inside
 // dlsym.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "shim/weights/gated_calls.h"

@@ -1,6 +1,7 @@
 #ifndef BENCH_PAPER_FINESERVE_FINESERVE_SCENE_H_
 #define BENCH_PAPER_FINESERVE_FINESERVE_SCENE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

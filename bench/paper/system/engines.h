@@ -1,6 +1,8 @@
 #ifndef BENCH_PAPER_SYSTEM_ENGINES_H_
 #define BENCH_PAPER_SYSTEM_ENGINES_H_
 
+#include <cstdint>
+
 #include "bench/paper/system/scene.h"
 #include "bench/paper/system/system.h"
 #include "daemon/scheduling/global/model/assignment.h"

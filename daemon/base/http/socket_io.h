@@ -6,6 +6,7 @@
 #include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cstdint>
 #include <functional>
 #include <string>
 

@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+#include <cstddef>
+#include <cstdint>
+
 #include "daemon/contract/abi/slab_table.h"
 
 namespace fineserve::abi {

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/base/errno_status.h"

@@ -1,6 +1,7 @@
 #ifndef DAEMON_FINESERVED_BACKING_CUDA_BACKING_H_
 #define DAEMON_FINESERVED_BACKING_CUDA_BACKING_H_
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>

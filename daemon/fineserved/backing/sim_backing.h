@@ -1,6 +1,7 @@
 #ifndef DAEMON_FINESERVED_BACKING_SIM_BACKING_H_
 #define DAEMON_FINESERVED_BACKING_SIM_BACKING_H_
 
+#include <cstdint>
 #include <deque>
 #include <vector>
 

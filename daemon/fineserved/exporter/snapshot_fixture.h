@@ -1,7 +1,9 @@
 #ifndef DAEMON_FINESERVED_EXPORTER_SNAPSHOT_FIXTURE_H_
 #define DAEMON_FINESERVED_EXPORTER_SNAPSHOT_FIXTURE_H_
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/metrics/snapshot.h"

@@ -1,6 +1,7 @@
 #ifndef DAEMON_FINESERVED_SERVER_LEADER_SERVER_H_
 #define DAEMON_FINESERVED_SERVER_LEADER_SERVER_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>

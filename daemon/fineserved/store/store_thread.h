@@ -2,6 +2,7 @@
 #define DAEMON_FINESERVED_STORE_STORE_THREAD_H_
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>

@@ -1,6 +1,7 @@
 #ifndef DAEMON_FLEET_CONFIG_FRAME_RULES_H_
 #define DAEMON_FLEET_CONFIG_FRAME_RULES_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

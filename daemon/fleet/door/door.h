@@ -2,8 +2,10 @@
 #define DAEMON_FLEET_DOOR_DOOR_H_
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 

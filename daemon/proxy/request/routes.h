@@ -1,6 +1,7 @@
 #ifndef DAEMON_PROXY_REQUEST_ROUTES_H_
 #define DAEMON_PROXY_REQUEST_ROUTES_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>

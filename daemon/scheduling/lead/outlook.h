@@ -1,6 +1,7 @@
 #ifndef DAEMON_SCHEDULING_LEAD_OUTLOOK_H_
 #define DAEMON_SCHEDULING_LEAD_OUTLOOK_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>

@@ -3,6 +3,7 @@
 
 // A pool for tests of what fsctl prints.
 
+#include <cstdint>
 #include <map>
 #include <utility>
 

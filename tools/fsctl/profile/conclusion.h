@@ -1,6 +1,7 @@
 #ifndef TOOLS_FSCTL_PROFILE_CONCLUSION_H_
 #define TOOLS_FSCTL_PROFILE_CONCLUSION_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

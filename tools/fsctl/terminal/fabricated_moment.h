@@ -1,6 +1,8 @@
 #ifndef TOOLS_FSCTL_TERMINAL_FABRICATED_MOMENT_H_
 #define TOOLS_FSCTL_TERMINAL_FABRICATED_MOMENT_H_
 
+#include <cstdint>
+
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {

@@ -2,6 +2,7 @@
 #define TOOLS_LAB_ENGINES_ENGINE_MEMORY_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tools/lab/engines/device_memory.h"

@@ -3,6 +3,8 @@
 
 // The ways in which engines get memory for KV from a driver.
 
+#include <cstddef>
+
 #include "tools/lab/engines/device_memory.h"
 
 namespace stock_engine {

@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+
 namespace fineserve::host_device {
 
 // Attention over vLLM's paged KV cache, on the host. Shapes: T tokens, Hq query

@@ -1,6 +1,9 @@
 #ifndef DAEMON_SCHEDULING_GLOBAL_POLICY_PRISM_POLICY_H_
 #define DAEMON_SCHEDULING_GLOBAL_POLICY_PRISM_POLICY_H_
 
+#include <cstdint>
+#include <vector>
+
 #include "daemon/scheduling/global/policy/policy.h"
 
 namespace fineserve::plan {

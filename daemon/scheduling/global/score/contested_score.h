@@ -1,6 +1,8 @@
 #ifndef DAEMON_SCHEDULING_GLOBAL_SCORE_CONTESTED_SCORE_H_
 #define DAEMON_SCHEDULING_GLOBAL_SCORE_CONTESTED_SCORE_H_
 
+#include <cstdint>
+
 #include "daemon/scheduling/global/model/assignment.h"
 #include "daemon/scheduling/global/score/efficiency.h"
 #include "daemon/scheduling/global/score/group_table.h"

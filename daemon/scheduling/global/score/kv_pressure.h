@@ -1,6 +1,8 @@
 #ifndef DAEMON_SCHEDULING_GLOBAL_SCORE_KV_PRESSURE_H_
 #define DAEMON_SCHEDULING_GLOBAL_SCORE_KV_PRESSURE_H_
 
+#include <cstdint>
+
 #include "daemon/scheduling/global/model/assignment.h"
 
 namespace fineserve::plan {

@@ -1,6 +1,7 @@
 #ifndef TOOLS_LAB_DEVICE_API_SUBMIT_WORK_H_
 #define TOOLS_LAB_DEVICE_API_SUBMIT_WORK_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 

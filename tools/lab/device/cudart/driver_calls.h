@@ -6,6 +6,8 @@
 // through that. A preload that replaces the resolver is therefore in the same
 // paths as with NVIDIA's runtime.
 
+#include <cstdint>
+
 #include "tools/lab/device/cudart/error.h"
 #include "tools/lab/device/cudart/runtime_types.h"
 

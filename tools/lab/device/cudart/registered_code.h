@@ -6,6 +6,8 @@
 // first of its symbols is used, as with CUDA_MODULE_LOADING=LAZY. Any thread
 // may call these functions.
 
+#include <cstddef>
+
 #include "tools/lab/device/cudart/error.h"
 
 namespace fineserve::cudart {

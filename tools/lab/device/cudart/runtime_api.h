@@ -3,6 +3,7 @@
 
 // The prototypes of all exported functions, and the frame around each call.
 
+#include <cstddef>
 #include <new>
 
 #include "tools/lab/device/cudart/api_list.h"

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 
 #include "tools/lab/device/heap/shared_block.h"
 #include "tools/lab/device/machine/annotated_mutex.h"

@@ -1,6 +1,7 @@
 #ifndef TOOLS_LAB_DEVICE_KERNEL_HOST_KERNEL_H_
 #define TOOLS_LAB_DEVICE_KERNEL_HOST_KERNEL_H_
 
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <vector>

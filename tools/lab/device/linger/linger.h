@@ -1,6 +1,7 @@
 #ifndef TOOLS_LAB_DEVICE_LINGER_LINGER_H_
 #define TOOLS_LAB_DEVICE_LINGER_LINGER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>

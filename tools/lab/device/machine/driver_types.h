@@ -4,6 +4,8 @@
 // Names the driver's types for the emulator, so that it need not repeat
 // `driver::`.
 
+#include <cstdint>
+
 #include "kernels/driver/cuda_types.h"
 #include "kernels/driver/descriptor.h"
 

@@ -1,6 +1,7 @@
 #ifndef TOOLS_LAB_DEVICE_NCCL_DEVICE_LAUNCH_H_
 #define TOOLS_LAB_DEVICE_NCCL_DEVICE_LAUNCH_H_
 
+#include <memory>
 #include <vector>
 
 #include "tools/lab/device/nccl/communicator.h"

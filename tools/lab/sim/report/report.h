@@ -1,6 +1,7 @@
 #ifndef TOOLS_LAB_SIM_REPORT_REPORT_H_
 #define TOOLS_LAB_SIM_REPORT_REPORT_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/types/optional.h"

@@ -1,6 +1,7 @@
 #ifndef DAEMON_SCHEDULING_LOCAL_POLICY_TESTDATA_FAKE_HOST_H_
 #define DAEMON_SCHEDULING_LOCAL_POLICY_TESTDATA_FAKE_HOST_H_
 
+#include <cstdint>
 #include <map>
 #include <vector>
 

@@ -2,6 +2,7 @@
 #define DAEMON_SCHEDULING_LOCAL_POLICY_TESTDATA_NAIVE_BATCH_H_
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "daemon/scheduling/local/policy/adaptive_batch.h"

@@ -2,9 +2,11 @@
 #define TOOLS_LAB_ENGINES_TINYSERVE_KV_LEASED_BLOCKS_H_
 
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "tools/lab/engines/tinyserve/kv/block_source.h"
 

@@ -2,6 +2,7 @@
 #define TOOLS_LAB_ENGINES_TINYSERVE_KV_WEIGHTS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "tools/lab/engines/device_memory.h"
