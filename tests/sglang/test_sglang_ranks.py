@@ -1,6 +1,6 @@
-"""Stock SGLang at tensor parallel 2 on two pools: each rank has a view of its
-GPU's pool, and the pages are the same on both (label sglang; design notes 0028
-and 0030)."""
+"""Stock SGLang at tensor parallel 2, and in two stages of a pipeline, on two
+pools: each rank has a view of its GPU's pool, and the pages are the same on both
+(label sglang; design notes 0028 and 0030)."""
 
 from __future__ import annotations
 
@@ -35,3 +35,7 @@ class TensorParallelBesideOne(Ranks):
         self.start_all({})
         self.trade_until(returned=12)
         self.kill_a_rank()
+
+
+class StagesBesideOne(TensorParallelBesideOne):
+    PARALLEL = [{"pp_size": 2}, {}]

@@ -38,6 +38,13 @@ class Refusals(unittest.TestCase):
             with self.subTest(flag):
                 with self.assertRaisesRegex(RuntimeError, f"set {flag} 1 "):
                     support.refuse(arguments(**{name: 2}))
+        support.refuse(arguments(pp_size=2))
+        for name, flag in (
+            ("speculative_algorithm", "--speculative-algorithm"),
+            ("enable_hierarchical_cache", "--enable-hierarchical-cache"),
+        ):
+            with self.assertRaisesRegex(RuntimeError, f"and {flag} are not"):
+                support.refuse(arguments(pp_size=2, **{name: "EAGLE"}))
         with self.assertRaisesRegex(RuntimeError, "--disaggregation-mode null"):
             support.refuse(arguments(disaggregation_mode="decode"))
 
@@ -59,7 +66,6 @@ class Refusals(unittest.TestCase):
             name = flag.removeprefix("--").replace("-", "_")
             self.assertIn(
                 {
-                    "pipeline_parallel_size": "pp_size",
                     "attention_data_parallel_size": "attn_dp_size",
                     "attention_context_parallel_size": "attn_cp_size",
                     "decode_context_parallel_size": "dcp_size",

@@ -45,6 +45,9 @@ class _NoCache:
     def supports_mamba(self) -> bool:
         return False
 
+    def supports_prefix_sharing(self) -> bool:
+        return False
+
     def evict_leaving(self, leased: Any, asked_back: bool) -> None:
         pass
 
@@ -126,6 +129,81 @@ class Demands(unittest.TestCase):
         self.assertEqual(
             self.demand(8, waiting=1).pages(), 10 + 8 + 1 + 40 + 10 + 8 + 1
         )
+
+
+class Pipelines(_Allocators):
+    """Of three micro-batches: with two requests, with one, and with none."""
+
+    def request(self, left: int, **more: Any) -> Any:
+        return SimpleNamespace(
+            sampling_params=SimpleNamespace(max_new_tokens=left),
+            output_ids=[],
+            origin_input_ids=[0] * 30,
+            finished=lambda: False,
+            **more,
+        )
+
+    def scheduler(self) -> Any:
+        self.long, self.short = self.request(20), self.request(5)
+        self.other = self.request(10)
+        batches = [
+            SimpleNamespace(reqs=requests)
+            for requests in ([self.long, self.short], [], [])
+        ]
+        return SimpleNamespace(
+            page_size=1,
+            chunked_prefill_size=64,
+            max_running_requests=4,
+            running_mbs=batches,
+            running_batch=batches[0],
+            # The prompt of the second one's request was read just now.
+            mbs=[batches[0], SimpleNamespace(reqs=[self.other]), None],
+            waiting_queue=[],
+            chunked_req=None,
+        )
+
+    def test_each_micro_batch_can_end_one_of_its_requests(self) -> None:
+        scheduler = self.scheduler()
+        demand = Demand(scheduler, 0)
+        self.assertEqual(demand.tokens_begun(), 20 + 2 + 10 + 2)
+        self.assertEqual(demand.tokens_of_others(), 10 + 2)
+        scheduler.running_batch = scheduler.running_mbs[2]
+        self.assertEqual(demand.tokens_of_others(), 20 + 2 + 10 + 2)
+        self.other.finished = lambda: True
+        self.assertEqual(demand.tokens_of_others(), 20 + 2)
+        self.assertTrue(demand.has_requests())
+        self.long.finished = self.short.finished = lambda: True
+        self.assertFalse(demand.has_requests())
+
+    def test_a_prompt_that_is_being_read_counts_once(self) -> None:
+        scheduler = self.scheduler()
+        kv = SimpleNamespace(kv_allocated_len=10)
+        chunked = self.request(8, kv=kv)
+        scheduler.mbs = [SimpleNamespace(reqs=[chunked])] * 3
+        scheduler.chunked_req = chunked
+        self.assertEqual(
+            Demand(scheduler, 0).tokens_begun(), 20 + 2 + 20 + 8 + 2
+        )
+
+    def test_others_keep_room_unless_a_request_is_alone(self) -> None:
+        for allocator in self.each:
+            page = allocator.page_size
+            self.lease(allocator, 1)
+            allocator.leased.reserved = 3
+            budget = allocator.create_prefill_budget(_NoCache())
+            self.assertEqual(budget.remaining_total, (PAGES - 3) * page)
+
+            def fits(pages: int, requests: int) -> bool:
+                return allocator.check_decode_capacity(
+                    num_tokens=pages * page,
+                    tree_cache=_NoCache(),
+                    requests=[None] * requests,
+                )
+
+            self.assertTrue(fits(PAGES - 3, 2))
+            self.assertFalse(fits(PAGES - 2, 2))
+            self.assertTrue(fits(PAGES, 1))
+            self.assertFalse(fits(PAGES + 1, 1))
 
 
 class Allocator(_Allocators):
@@ -574,10 +652,10 @@ class Leaving(_Caches):
             leases = self.leases(scheduler)
             step = object()
             leases.launching()
-            leases.launched(step)
+            leases.launched(None, step)
             leases.step_begins()
             self.assertEqual(grants.presence, Presence.ASKED_TO_LEAVE)
-            leases.processed(step)
+            leases.processed(None, step)
             lock = scheduler.tree_cache.lock(
                 self.match(scheduler.tree_cache, 0).last_device_node
             )
@@ -631,7 +709,7 @@ class SeveralRanks(_Caches):
         for rank, shim in enumerate(self.shims):
             shim.slab_blocks = lambda v: range(v * PAGES, (v + 1) * PAGES)
             ranks = Ranks(SimpleNamespace(rank_in_group=rank, cpu_group=None))
-            with mock.patch("torch.distributed.all_reduce"):
+            with mock.patch.object(ranks, "_gather", lambda its: [its]):
                 grants = ranks.grants(
                     shim, Geometry(slab_count=SLABS), (SLABS + 1) * PAGES
                 )
@@ -663,6 +741,29 @@ class SeveralRanks(_Caches):
         self.assertEqual(self.step("a", "b"), [self.next] * 2)
         self.next = Turn()
         self.assertEqual(self.step(), [Turn()] * 2)
+
+    def test_a_stage_passes_on_what_its_step_begins_with(self) -> None:
+        first, second = self.ranks
+        self.next = Turn(Changes(leased=[1]))
+        first.broadcast(lambda receiver, found: found, None, ["a"])
+        self.assertEqual(first.turn(), self.next)
+        passed_on = pickle.loads(pickle.dumps(first.passed_on(["a"])))
+        received = second.broadcast(
+            lambda receiver, found: found, None, passed_on
+        )
+        self.assertEqual(received, ["a"])
+        self.assertEqual(second.turn(), self.next)
+        self.assertEqual(second.passed_on(received), [self.next, "a"])
+        # The next step is another one, whether or not it has received any.
+        self.assertEqual(first.turn(), Turn())
+        self.assertEqual(first.passed_on([]), [])
+
+    def test_stages_have_as_many_layers(self) -> None:
+        for rank in self.ranks:
+            with mock.patch.object(rank, "_gather", lambda its: [its, 3]):
+                rank.check_stages(3)
+                with self.assertRaisesRegex(RuntimeError, "2 to 3 layers"):
+                    rank.check_stages(2)
 
     def test_the_first_alone_speaks_to_the_daemons(self) -> None:
         for grants in self.grants:

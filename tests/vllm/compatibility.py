@@ -312,8 +312,8 @@ Its allocators and radix cache: the fence, the room of what was let in, the
   late [test_sglang_units]
 Its engine, scheduler and model runner, overlapped, against transformers,
   without FineServe [test_sglang_plain]
-– at tensor parallel 2 on two GPUs, without FineServe; a sum that is left out is
-  noticed [test_sglang_parallel]
+– at tensor parallel 2 and in two stages of a pipeline, on two GPUs, without
+  FineServe; a sum that is left out is noticed [test_sglang_parallel]
 – on a view, with pages of 1 and of 16 tokens [test_sglang_view]
 – two engines trading slabs, a scheduler killed; undrained slabs are noticed
   [test_sglang_trade]
@@ -326,8 +326,8 @@ Its engine, scheduler and model runner, overlapped, against transformers,
 – states beside attention on a view (LFM 2), with a radix cache and with steps
   ahead of their results: two engines trading slabs, a scheduler killed; undrained
   slabs are noticed [test_sglang_states]
-– at tensor parallel 2 on pools of different sizes, trading with one on the
-  second GPU; a rank killed [test_sglang_ranks]
+– at tensor parallel 2, and in two stages of a pipeline, on pools of different
+  sizes, trading with one on the second GPU; a rank killed [test_sglang_ranks]
 – data-parallel ranks, each an engine of its own, trading with one on the second
   GPU; a rank killed; undrained slabs are noticed [test_sglang_data_parallel]
 – speculative decoding by a draft model and by EAGLE, trading with an engine that

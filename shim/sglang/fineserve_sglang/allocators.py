@@ -31,8 +31,9 @@ class _Budget(PrefillBudget):
     allocator: _Leased | LeasedWindowsAllocator
 
     def _available_and_evictable(self) -> int:
-        withheld = self.allocator.leased.withheld * self.page_size
-        return int(super()._available_and_evictable()) - withheld
+        leased = self.allocator.leased
+        kept = (leased.withheld + leased.reserved) * self.page_size
+        return int(super()._available_and_evictable()) - kept
 
     def fit_chunk(self, *, chunk_limit: int, **request: Any) -> int | None:
         """Returns the part of a begun request's chunk that fits; None if it
@@ -101,6 +102,30 @@ class _Leased(BaseTokenToKVPoolAllocator):
     ) -> PrefillBudget:
         return _Budget(
             self, tree_cache, num_mixed_decode_tokens=num_mixed_decode_tokens
+        )
+
+    def check_decode_capacity(
+        self,
+        *,
+        num_tokens: int,
+        tree_cache: Any,
+        requests: Any = None,
+        **more: Any,
+    ) -> bool:
+        """Returns False, so that requests are retracted, before a micro-batch
+        takes what another one's last request needs: SGLang would abort that.
+        For the same reason a request alone may have it."""
+        if requests is not None and len(requests) > 1:
+            room = self.available_size() + tree_cache.evictable_size()
+            if room < num_tokens + self.leased.reserved * self.page_size:
+                return False
+        return bool(
+            super().check_decode_capacity(
+                num_tokens=num_tokens,
+                tree_cache=tree_cache,
+                requests=requests,
+                **more,
+            )
         )
 
     @property

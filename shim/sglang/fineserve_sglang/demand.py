@@ -10,6 +10,34 @@ from sglang.srt.managers.schedule_policy import CLIP_MAX_NEW_TOKENS
 _STEPS_PER_ROUND_TRIP = 4
 
 
+def _batches(scheduler: Any) -> list[Any]:
+    # Made where a pipeline's loop begins.
+    return getattr(scheduler, "running_mbs", [scheduler.running_batch])
+
+
+def running(scheduler: Any) -> list[list[Any]]:
+    """Returns the requests that run, by micro-batch: a pipeline has as many as
+    it has steps in flight, others one. A pipeline's holds those whose prompt its
+    last step has read, too."""
+    batches = _batches(scheduler)
+    if len(batches) == 1:
+        return [batches[0].reqs]
+    found = []
+    for batch, launched in zip(batches, scheduler.mbs):
+        requests = {id(request): request for request in batch.reqs}
+        if launched is not None:
+            requests |= {id(request): request for request in launched.reqs}
+        found.append(
+            [
+                request
+                for request in requests.values()
+                if request is not scheduler.chunked_req
+                and not request.finished()
+            ]
+        )
+    return found
+
+
 class Demand:
     """The demand of one scheduler within a round trip to the daemon. Confined
     to the scheduler's thread.
@@ -36,7 +64,7 @@ class Demand:
         """Returns True if a request runs or waits."""
         scheduler = self._scheduler
         return bool(
-            scheduler.running_batch.reqs
+            self._running()
             or scheduler.waiting_queue
             or scheduler.chunked_req is not None
         )
@@ -44,7 +72,7 @@ class Demand:
     def pages(self) -> int:
         """At most; 0 for an engine without requests."""
         scheduler = self._scheduler
-        running = scheduler.running_batch.reqs
+        running = self._running()
         waiting = list(scheduler.waiting_queue)
         if scheduler.chunked_req is not None:
             waiting.insert(0, scheduler.chunked_req)
@@ -68,14 +96,11 @@ class Demand:
 
     def tokens_begun(self) -> int:
         """Returns the tokens that the request whose prompt is being read and
-        one running request can take until they end. As long as so much is
-        free when slabs leave, one of them can always go on: the others can
-        be retracted."""
-        running = [
-            _left(request) for request in self._scheduler.running_batch.reqs
-        ]
+        one running request of each micro-batch can take until they end. As long
+        as so much is free when slabs leave, one of them can always go on: the
+        others can be retracted, each by its own micro-batch."""
         ahead = self._ahead + 2 * self._page
-        tokens = max(running) + ahead if running else 0
+        tokens = sum(map(self._longest, running(self._scheduler)))
         chunked = self._scheduler.chunked_req
         if chunked is not None:
             tokens += (
@@ -86,6 +111,24 @@ class Demand:
                 + ahead
             )
         return tokens
+
+    def tokens_of_others(self) -> int:
+        """Returns the tokens that one running request of each micro-batch but
+        the one whose step begins can take until it ends."""
+        scheduler = self._scheduler
+        return sum(
+            self._longest(requests)
+            for requests, batch in zip(running(scheduler), _batches(scheduler))
+            if batch is not scheduler.running_batch
+        )
+
+    def _longest(self, requests: list[Any]) -> int:
+        """Returns the most that one of them can take; 0 if there is none."""
+        ahead = self._ahead + 2 * self._page
+        return max((_left(request) + ahead for request in requests), default=0)
+
+    def _running(self) -> list[Any]:
+        return [r for requests in running(self._scheduler) for r in requests]
 
     def _pages(self, tokens: int) -> int:
         """Of one request, with drafts and one that is partly filled."""

@@ -49,6 +49,8 @@ class LeasedPages:
         self._leaving: dict[int, _Leaving] = {}
         # Free pages of slabs that are leaving: no new request may take them.
         self.withheld = 0
+        # Pages that other micro-batches of a pipeline need, whoever is let in.
+        self.reserved = 0
         # The engine has left the GPU; all pages are free.
         self.away = False
         self._device = device

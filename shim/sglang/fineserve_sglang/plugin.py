@@ -193,7 +193,7 @@ def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
     ) -> Any:
         received = original(self, *args, **kwargs)
         leases_of(self).step_begins()
-        return received
+        return its_view.ranks.passed_on(received)
 
     def flush_cache(
         original: Callable[..., bool], self: Any, *args: Any, **kwargs: Any
@@ -205,18 +205,22 @@ def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
         return its_view.ranks.broadcast(original, *args, **kwargs)
 
     def run_batch(
-        original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+        original: Callable[..., Any],
+        self: Any,
+        batch: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         leases_of(self).launching()
-        result = original(self, *args, **kwargs)
-        leases_of(self).launched(result)
+        result = original(self, batch, *args, **kwargs)
+        leases_of(self).launched(batch, result)
         return result
 
     def process_batch_result(
         original: Callable[..., Any], self: Any, batch: Any, result: Any
     ) -> Any:
         answer = original(self, batch, result)
-        leases_of(self).processed(result)
+        leases_of(self).processed(batch, result)
         return answer
 
     return [

@@ -1,13 +1,15 @@
 """An SGLang on several GPUs: a scheduler process for each, all of which decide
-alike from the requests that the first one broadcasts (--tensor-parallel-size).
+alike from the requests that the first one broadcasts (--tensor-parallel-size)
+or passes on to the next stage (--pipeline-parallel-size).
 
 Each has a view of its GPU's pool, and page numbers are the same on all of them.
 The first rank is the one that agrees with the daemons (shim/fineserve_kv.h,
 fs_kv_join_ranks). SGLang's ranks stay alike only if every free list changes at
 the same step, so the first one sends what a step begins with ahead of the
-step's requests, in the broadcast that SGLang makes for them. The fence of the
-first rank is that of all: a step's last collective needs what every rank has
-computed from the KV that it has written in its last layer.
+step's requests, the way that SGLang sends these. The fence of the first rank is
+that of all: a step's last collective needs what every rank has computed from
+the KV that it has written in its last layer, and a step's tokens, which the last
+stage of a pipeline sends around to the first one, need that of every stage.
 """
 
 from __future__ import annotations
@@ -87,17 +89,20 @@ class Ranks:
     that there are others. Confined to the scheduler's thread."""
 
     def __init__(self, group: Any = None) -> None:
-        self._group = group  # SGLang's, of tensor parallel; None: alone
+        self.are_a_pipeline = False
+        self._group = group  # SGLang's, of all ranks; None: alone
         self._grants: RankGrants | None = None
         self._look: Callable[[], Turn] = Turn
         self._turn = Turn()
+        self._last_turn = Turn()
 
     def find(self) -> None:
         from sglang.srt.runtime_context import get_parallel
 
         parallel = get_parallel()
-        if parallel.tp_size > 1:
-            self._group = parallel.tp_group
+        if parallel.tp_size * parallel.pp_size > 1:
+            self._group = parallel.world_group
+        self.are_a_pipeline = parallel.pp_size > 1
 
     @property
     def are_several(self) -> bool:
@@ -109,15 +114,32 @@ class Ranks:
 
     def least(self, number: int) -> int:
         """Returns the least of what the ranks say. Each must call it."""
+        return min(self._gather(number))
+
+    def check_stages(self, layers: int) -> None:
+        """Refuses stages of a pipeline that do not keep KV alike. Each rank
+        must call it.
+
+        Raises:
+            RuntimeError: a slab would have other tokens on each GPU.
+        """
+        found = self._gather(layers)
+        if min(found) != max(found):
+            raise RuntimeError(
+                f"FineServe: stages of a pipeline with {min(found)} to "
+                f"{max(found)} layers are not supported yet: set "
+                f"SGLANG_PP_LAYER_PARTITION so that all have as many"
+            )
+
+    def _gather(self, its: Any) -> list[Any]:
+        """Returns what each rank says, in their order."""
         if self._group is None:
-            return number
-        found = torch.tensor(number, dtype=torch.int64)
-        torch.distributed.all_reduce(
-            found,
-            op=torch.distributed.ReduceOp.MIN,
-            group=self._group.cpu_group,
+            return [its]
+        found: list[Any] = [None] * self._group.world_size
+        torch.distributed.all_gather_object(
+            found, its, group=self._group.cpu_group
         )
-        return int(found)
+        return found
 
     def grants(
         self, shim: kv_abi.Shim, geometry: kv_abi.Geometry, pages: int
@@ -136,10 +158,7 @@ class Ranks:
         be active."""
         if self._group is None:
             return
-        found: list[Any] = [None] * self._group.world_size
-        torch.distributed.all_gather_object(
-            found, shim.rank(), group=self._group.cpu_group
-        )
+        found = self._gather(shim.rank())
         if not self.is_first:
             return
         geometry = shim.join_ranks(found)
@@ -160,8 +179,14 @@ class Ranks:
         """Returns the changes that this step begins with."""
         if self._group is None:
             return self._look()
-        turn, self._turn = self._turn, Turn()
-        return turn
+        self._last_turn, self._turn = self._turn, Turn()
+        return self._last_turn
+
+    def passed_on(self, requests: list[Any]) -> list[Any]:
+        """Returns what this stage of a pipeline sends to the next one:
+        the step's turn, if there is one, and its requests."""
+        turn = self._last_turn
+        return [turn, *requests] if turn else requests
 
     def broadcast(
         self,

@@ -85,6 +85,8 @@ class SchedulerLeases:
             for index in self._allocator.give_back(needed):
                 self.counters.returned += 1
                 self._usage.returned(index)
+        page = self._allocator.page_size
+        self._leased.reserved = -(-self._demand.tokens_of_others() // page)
         self._usage.step_begins(turn.sorts)
         self._tell_capacity()
         self._want()
@@ -144,11 +146,17 @@ class SchedulerLeases:
     def launching(self) -> None:
         self._leased.fence.schedule_begins()
 
-    def launched(self, result: object) -> None:
-        self._leased.fence.schedule_ends(result)
+    def launched(self, batch: object, result: object) -> None:
+        self._leased.fence.schedule_ends(self._step(batch, result))
 
-    def processed(self, result: object) -> None:
-        self._leased.fence.step_processed(result)
+    def processed(self, batch: object, result: object) -> None:
+        self._leased.fence.step_processed(self._step(batch, result))
+
+    def _step(self, batch: object, result: object) -> object:
+        """Returns the one of both that is the same when a step is launched and
+        when it is processed: a pipeline's results have come around by then,
+        and other steps go on with a copy of their batch."""
+        return batch if self._ranks.are_a_pipeline else result
 
     def _want(self) -> None:
         wanted = self._leased.wanted_slabs(

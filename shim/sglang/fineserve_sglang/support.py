@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sglang.srt.environ import envs
+
 # Features that keep KV, or numbers of its pages, in books of their own, or
 # split it over several pools; each with the flag that turns it on.
 _REFUSED = {
@@ -31,7 +33,6 @@ _NO_VIEW = "unset FINESERVE_VIEW"  # a cure
 # Ranks of one engine that do not all decide and compute alike in each step. Those
 # of --data-parallel-size are engines of their own.
 _SIZES = {
-    "pp_size": "--pipeline-parallel-size",
     "attn_dp_size": "--attention-data-parallel-size",
     "attn_cp_size": "--attention-context-parallel-size",
     "dcp_size": "--decode-context-parallel-size",
@@ -56,10 +57,12 @@ def refuse(server_args: Any) -> None:
         value = getattr(server_args, name)
         if value != 1:
             raise RuntimeError(
-                f"FineServe: of several GPUs only --tensor-parallel-size and "
-                f"--data-parallel-size are supported on a view yet: set "
-                f"{flag} 1 (it is {value})"
+                f"FineServe: of several GPUs only --tensor-parallel-size, "
+                f"--pipeline-parallel-size and --data-parallel-size are "
+                f"supported on a view yet: set {flag} 1 (it is {value})"
             )
+    if server_args.pp_size > 1:
+        _refuse_with_stages(server_args)
     algorithm = server_args.speculative_algorithm
     if algorithm not in _DRAFTERS:
         raise RuntimeError(
@@ -79,6 +82,22 @@ def refuse(server_args: Any) -> None:
         )
 
 
+def _refuse_with_stages(server_args: Any) -> None:
+    """Refuses what does not go together with a pipeline's micro-batches."""
+    skips = "SGLANG_PP_SKIP_PURE_CHUNKED_OUTPUT_COMM"
+    for found, what in (
+        (server_args.speculative_algorithm, "--speculative-algorithm"),
+        (server_args.enable_hierarchical_cache, "--enable-hierarchical-cache"),
+        # Such a step is processed before all stages have run it.
+        (envs.SGLANG_PP_SKIP_PURE_CHUNKED_OUTPUT_COMM.get(), skips),
+    ):
+        if found:
+            raise RuntimeError(
+                f"FineServe: --pipeline-parallel-size and {what} are not "
+                f"supported together yet: remove one of them"
+            )
+
+
 def _excluded(configurator: Any) -> tuple[tuple[Any, str, str], ...]:
     """Returns what does not go together yet with memory of the engine beside its
     view: whether it is there, its name, and the cure."""
@@ -95,6 +114,7 @@ def _excluded(configurator: Any) -> tuple[tuple[Any, str, str], ...]:
             "remove it",
         ),
         (server_args.tp_size > 1, "--tensor-parallel-size", "set 1"),
+        (server_args.pp_size > 1, "--pipeline-parallel-size", "set 1"),
         (configurator.use_mla_backend, "latents (MLA)", _NO_VIEW),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fineserve_sglang.allocators import leased_part
+from fineserve_sglang.demand import running
 
 # The counts are hints. The daemon reads them when it asks for slabs back, and
 # fsctl whenever it runs.
@@ -62,9 +63,10 @@ class Usage:
 
     def _requests(self) -> list[Any]:
         chunked = self._scheduler.chunked_req
+        requests = [r for batch in running(self._scheduler) for r in batch]
         return [
             request
-            for request in [*self._scheduler.running_batch.reqs, chunked]
+            for request in [*requests, chunked]
             if request is not None and request.kv.holds_kv
         ]
 

@@ -214,6 +214,7 @@ class View:
         found = _format(configurator, self._drafters, self.tokens_ahead)
         pool = self._shim.pool()
         self.ranks.find()
+        self.ranks.check_stages(found.layers)
         # The pools of several GPUs may differ.
         self._format, self._pages = found, self.ranks.least(found.pages(pool))
         needed = found.floor_pages * found.page_bytes * found.planes
