@@ -37,5 +37,18 @@ class TensorParallelBesideOne(Ranks):
         self.kill_a_rank()
 
 
-class StagesBesideOne(TensorParallelBesideOne):
+class StagesBesideOne(Ranks):
+    """Each stage has a step of its own micro-batch in flight."""
+
     PARALLEL = [{"pp_size": 2}, {}]
+
+    def has_waited_for_a_step(self) -> bool:
+        stages = self.engines[0].run("stats_of_all")
+        return all(stage["fence_waits"] for stage in stages)
+
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.start_all({})
+        self.together_until(self.has_waited_for_a_step, 64)
+        self.assertTrue(self.has_waited_for_a_step())
+        self.trade_until(returned=12)
+        self.kill_a_rank()

@@ -666,6 +666,28 @@ class Leaving(_Caches):
             self.assertEqual(grants.presence, Presence.AWAY)
 
 
+class Steps(_Caches):
+    def test_a_pipelines_step_is_known_by_its_batch(self) -> None:
+        """Its result has come from the last stage by the time that it is
+        processed; other engines' batch is a copy by then."""
+        for pipeline, known_by in (True, 0), (False, 1):
+            for allocator in self.each:
+                ranks = Ranks()
+                ranks.are_a_pipeline = pipeline
+                leases = SchedulerLeases(
+                    self.scheduler(allocator, _NoCache()), ranks
+                )
+                steps = [(object(), object()) for _ in range(2)]
+                for step in steps:
+                    leases.launching()
+                    leases.launched(*step)
+                for left, step in zip((True, False), steps):
+                    other: list[object] = [object(), object()]
+                    other[known_by] = step[known_by]
+                    leases.processed(*other)
+                    self.assertEqual(allocator.leased.fence.in_flight, left)
+
+
 class Books(_Caches):
     def test_they_count_what_is_leased_where_states_are_too(self) -> None:
         """SGLang asks its pool of requests there, and divides by what it says."""

@@ -32,8 +32,7 @@ _ROWS = (
     (
         "tensor and pipeline parallel",
         "yes",
-        "vLLM's, and SGLang's tensor parallel (pipeline: refused), on one "
-        "machine",
+        "vLLM's and SGLang's, on one machine",
     ),
     (
         "data parallel",
