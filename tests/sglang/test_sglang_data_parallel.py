@@ -40,7 +40,7 @@ class DataParallel(Ranks):
         self.kill_the_second(second["pid"])
 
     def kill_the_second(self, pid: int) -> None:
-        """What it held goes to the other engine, which notices nothing else.
+        """Its slabs go to the other engine, which notices nothing else.
         SGLang goes on without it; when it ends, the first rank's goes back."""
         prompts = self.ask(1, 32)
         kill_9(pid)

@@ -96,7 +96,7 @@ class TwoOfTwoRanks(VllmMachine):
         self.replay.stop()
         self.judge()
 
-    # What is killed.
+    # Kills.
 
     def a_rank_dies(self) -> None:
         """SGLang's second one, and SGLang with it."""
@@ -131,7 +131,7 @@ class TwoOfTwoRanks(VllmMachine):
 
     @contextlib.contextmanager
     def outage(self, what: str, *engines: str) -> Iterator[None]:
-        """Of these engines, for clients."""
+        """The outage of these engines, for clients."""
         began = time.monotonic()
         yield
         ended = time.monotonic()

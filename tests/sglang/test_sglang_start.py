@@ -42,9 +42,18 @@ class Refusals(unittest.TestCase):
         for name, flag in (
             ("speculative_algorithm", "--speculative-algorithm"),
             ("enable_hierarchical_cache", "--enable-hierarchical-cache"),
+            ("enable_dynamic_chunking", "--enable-dynamic-chunking"),
+            ("scheduler_recv_interval", "--scheduler-recv-interval"),
+            ("enable_lora_overlap_loading", "--enable-lora-overlap-loading"),
         ):
+            value = {"speculative_algorithm": "EAGLE"}.get(name, 2)
             with self.assertRaisesRegex(RuntimeError, f"and {flag} are not"):
-                support.refuse(arguments(pp_size=2, **{name: "EAGLE"}))
+                support.refuse(arguments(pp_size=2, **{name: value}))
+        support.refuse(arguments(tp_size=2))
+        with self.assertRaisesRegex(RuntimeError, "--tensor-.* and --enable-l"):
+            support.refuse(
+                arguments(tp_size=2, enable_lora_overlap_loading=True)
+            )
         with self.assertRaisesRegex(RuntimeError, "--disaggregation-mode null"):
             support.refuse(arguments(disaggregation_mode="decode"))
 
@@ -208,8 +217,8 @@ class Sizes(unittest.TestCase):
 
 
 class WindowSizes(unittest.TestCase):
-    """Of the pool of windows of 40 tokens, each of 1024 bytes, with pages of
-    16; SGLang frees what is behind them 128 tokens at a time."""
+    """The pool of windows of 40 tokens, each of 1024 bytes, with pages of 16;
+    SGLang frees what is behind them 128 tokens at a time."""
 
     FOR_A_REQUEST = 40 + 128 + 2 * 16
 

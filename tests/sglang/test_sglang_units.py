@@ -98,7 +98,8 @@ class _Allocators(unittest.TestCase):
 
 
 class Demands(unittest.TestCase):
-    """Of a running request of 10 tokens more, with pages of one token."""
+    """The demand of a running request of 10 tokens more, with pages of one
+    token."""
 
     def demand(self, ahead: int, waiting: int = 0) -> Demand:
         request = SimpleNamespace(
@@ -132,7 +133,7 @@ class Demands(unittest.TestCase):
 
 
 class Pipelines(_Allocators):
-    """Of three micro-batches: with two requests, with one, and with none."""
+    """Three micro-batches: with two requests, with one, and with none."""
 
     def request(self, left: int, **more: Any) -> Any:
         return SimpleNamespace(
@@ -143,11 +144,21 @@ class Pipelines(_Allocators):
             **more,
         )
 
+    def batch(
+        self, requests: list[Any], reads: bool = False, chunked: Any = None
+    ) -> Any:
+        """`reads`: prompts."""
+        return SimpleNamespace(
+            reqs=requests,
+            forward_mode=SimpleNamespace(is_extend=lambda: reads),
+            chunked_req=chunked,
+        )
+
     def scheduler(self) -> Any:
         self.long, self.short = self.request(20), self.request(5)
         self.other = self.request(10)
         batches = [
-            SimpleNamespace(reqs=requests)
+            self.batch(requests)
             for requests in ([self.long, self.short], [], [])
         ]
         return SimpleNamespace(
@@ -157,7 +168,7 @@ class Pipelines(_Allocators):
             running_mbs=batches,
             running_batch=batches[0],
             # The prompt of the second one's request was read just now.
-            mbs=[batches[0], SimpleNamespace(reqs=[self.other]), None],
+            mbs=[batches[0], self.batch([self.other], reads=True), None],
             waiting_queue=[],
             chunked_req=None,
         )
@@ -179,11 +190,23 @@ class Pipelines(_Allocators):
         scheduler = self.scheduler()
         kv = SimpleNamespace(kv_allocated_len=10)
         chunked = self.request(8, kv=kv)
-        scheduler.mbs = [SimpleNamespace(reqs=[chunked])] * 3
+        scheduler.mbs = [
+            self.batch([chunked], reads=True, chunked=chunked)
+            for _ in range(3)
+        ]
         scheduler.chunked_req = chunked
-        self.assertEqual(
-            Demand(scheduler, 0).tokens_begun(), 20 + 2 + 20 + 8 + 2
-        )
+        demand = Demand(scheduler, 0)
+        self.assertEqual(demand.tokens_begun(), 20 + 2 + 20 + 8 + 2)
+        # Its last part is in the third micro-batch.
+        scheduler.chunked_req = scheduler.mbs[2].chunked_req = None
+        self.assertEqual(demand.tokens_begun(), 20 + 2 + 8 + 2)
+
+    def test_wants_cover_the_pages_that_admission_keeps(self) -> None:
+        scheduler = self.scheduler()
+        demand = Demand(scheduler, 0)
+        running = 20 + 1 + 5 + 1 + 10 + 1
+        scheduler.waiting_queue = [self.request(7)]
+        self.assertEqual(demand.pages(), running + 30 + 7 + 1 + 3)
 
     def test_others_keep_room_unless_a_request_is_alone(self) -> None:
         for allocator in self.each:
@@ -200,9 +223,14 @@ class Pipelines(_Allocators):
                     requests=[None] * requests,
                 )
 
+            self.assertTrue(fits(0, 2))
             self.assertTrue(fits(PAGES - 3, 2))
             self.assertFalse(fits(PAGES - 2, 2))
             self.assertTrue(fits(PAGES, 1))
+            allocator.alloc((PAGES - 1) * page)
+            self.assertTrue(fits(0, 2))
+            self.assertFalse(fits(1, 2))
+            allocator.clear()
             self.assertFalse(fits(PAGES + 1, 1))
 
 
@@ -476,7 +504,7 @@ class Windows(_Allocators):
         super().lease(allocator.full_attn_allocator, *slabs)
 
     def take(self, allocator: Any, tokens: int) -> torch.Tensor:
-        """Of one request, of whole pages."""
+        """The tokens of one request, in whole pages."""
         if allocator.page_size == 1:
             slots = allocator.alloc(tokens)
         else:
@@ -742,7 +770,8 @@ class SeveralRanks(_Caches):
         self.ranks[1].begin_with(mock.Mock(side_effect=AssertionError))
 
     def step(self, *requests: str) -> list[Turn]:
-        """What the step begins with on each rank. Each gets the requests."""
+        """Returns the turn with which each rank begins the step. Each gets the
+        requests."""
         sent = b""
 
         def send(receiver: Any, found: list[Any]) -> list[Any]:
@@ -766,6 +795,7 @@ class SeveralRanks(_Caches):
 
     def test_a_stage_passes_on_what_its_step_begins_with(self) -> None:
         first, second = self.ranks
+        first.are_a_pipeline = second.are_a_pipeline = True
         self.next = Turn(Changes(leased=[1]))
         first.broadcast(lambda receiver, found: found, None, ["a"])
         self.assertEqual(first.turn(), self.next)

@@ -10,7 +10,8 @@ from machine import MIB, Machine
 
 ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "6"))
 WEIGHTS, WEIGHT = 4, 10 * MIB
-# Of a captured graph that copies a weight; all segments are of their own size.
+# Bytes that a captured graph copies a weight to; each segment has a size of its
+# own.
 MIRROR = 12 * MIB
 KV = 12 * MIB
 

@@ -231,7 +231,7 @@ class Asynchronous(Engine):
         return len(self._under_way)
 
     def abort(self, indices: list[int]) -> None:
-        """Of the requests that are under way, in the order of begin()."""
+        """Cancels requests under way; `indices` in the order of begin()."""
         for i in indices:
             self._loop.call_soon_threadsafe(self._under_way[i].cancel)
 

@@ -42,8 +42,8 @@ TRACE = pathlib.Path(
 LONGEST = "256"  # tokens of a request
 POOL_SLABS, MIB = 24, 1 << 20
 WEIGHTS = 48 * MIB
-# What vLLM keeps of each on the GPU besides, measured: activations, and what
-# PyTorch's segments leave unused.
+# Measured: what vLLM keeps of each on the GPU besides, activations and the unused
+# part of PyTorch's segments.
 SCRATCH = 44 * MIB
 CHUNK_TOKENS = 64
 

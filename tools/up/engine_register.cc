@@ -27,7 +27,7 @@
 #include "daemon/base/whole_file.h"
 #include "daemon/contract/abi/process_start.h"
 #include "daemon/fleet/config/fleet.h"
-#include "tools/fsctl/inspect/inspected_process.h"
+#include "tools/fsctl/processes/inspected_process.h"
 
 namespace fineserve::fsctl {
 namespace {

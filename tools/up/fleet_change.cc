@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/finding/daemon_sockets.h"
-#include "tools/fsctl/observe/daemon_choice.h"
+#include "tools/fsctl/daemons/daemon_choice.h"
 #include "tools/up/fleet_check.h"
 #include "tools/up/fleet_supervisor.h"
 

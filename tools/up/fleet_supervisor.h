@@ -15,7 +15,7 @@
 #include "daemon/fleet/config/fleet_description.h"
 #include "daemon/fleet/door/message.h"
 #include "kernels/driver/descriptor.h"
-#include "tools/fsctl/inspect/child.h"
+#include "tools/fsctl/processes/child.h"
 #include "tools/fsctl/terminal/globals.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/up/engine_register.h"

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "daemon/contract/abi/old_pool.h"
 #include "daemon/contract/finding/daemon_sockets.h"
-#include "tools/fsctl/observe/daemon_choice.h"
+#include "tools/fsctl/daemons/daemon_choice.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -115,9 +115,10 @@ class _Leased(BaseTokenToKVPoolAllocator):
         """Returns False, so that requests are retracted, before a micro-batch
         takes what another one's last request needs: SGLang would abort that.
         For the same reason a request alone may have it."""
-        if requests is not None and len(requests) > 1:
+        reserved = self.leased.reserved * self.page_size
+        if reserved and num_tokens and requests and len(requests) > 1:
             room = self.available_size() + tree_cache.evictable_size()
-            if room < num_tokens + self.leased.reserved * self.page_size:
+            if room < num_tokens + reserved:
                 return False
         return bool(
             super().check_decode_capacity(

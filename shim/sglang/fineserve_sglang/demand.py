@@ -17,22 +17,27 @@ def _batches(scheduler: Any) -> list[Any]:
 
 def running(scheduler: Any) -> list[list[Any]]:
     """Returns the requests that run, by micro-batch: a pipeline has as many as
-    it has steps in flight, others one. A pipeline's holds those whose prompt its
-    last step has read, too."""
+    it has steps in flight, others one. In a pipeline SGLang adds the requests of
+    a prompt step to their micro-batch when that begins its next one; here they
+    are in it already, but for one whose prompt goes on in another."""
     batches = _batches(scheduler)
     if len(batches) == 1:
         return [batches[0].reqs]
     found = []
     for batch, launched in zip(batches, scheduler.mbs):
         requests = {id(request): request for request in batch.reqs}
+        elsewhere = [scheduler.chunked_req]
         if launched is not None:
             requests |= {id(request): request for request in launched.reqs}
+            if launched.forward_mode.is_extend():
+                elsewhere.append(launched.chunked_req)
         found.append(
             [
                 request
                 for request in requests.values()
-                if request is not scheduler.chunked_req
-                and not request.finished()
+                if not (
+                    request.finished() or any(request is r for r in elsewhere)
+                )
             ]
         )
     return found
@@ -84,6 +89,10 @@ class Demand:
                 for request in running
             )
         pages = sum(self._pages(_left(request)) for request in running)
+        # Each micro-batch keeps a page more for the other ones' requests
+        # (_longest), and SGLang wants more than it needs to be free.
+        batches = len(_batches(scheduler))
+        pages += batches if batches > 1 else 0
         prompts = 0
         room = scheduler.max_running_requests - len(running)
         for request in waiting[: max(0, room)]:
@@ -131,7 +140,7 @@ class Demand:
         return [r for requests in running(self._scheduler) for r in requests]
 
     def _pages(self, tokens: int) -> int:
-        """Of one request, with drafts and one that is partly filled."""
+        """Returns those of one request, with drafts and a partly filled one."""
         return -(-(tokens + self._ahead) // self._page) + 1
 
 

@@ -94,7 +94,7 @@ class Ranks:
         self._grants: RankGrants | None = None
         self._look: Callable[[], Turn] = Turn
         self._turn = Turn()
-        self._last_turn = Turn()
+        self._next_turn = Turn()  # received
 
     def find(self) -> None:
         from sglang.srt.runtime_context import get_parallel
@@ -179,14 +179,15 @@ class Ranks:
         """Returns the changes that this step begins with."""
         if self._group is None:
             return self._look()
-        self._last_turn, self._turn = self._turn, Turn()
-        return self._last_turn
+        self._turn, self._next_turn = self._next_turn, Turn()
+        return self._turn
 
     def passed_on(self, requests: list[Any]) -> list[Any]:
         """Returns what this stage of a pipeline sends to the next one:
         the step's turn, if there is one, and its requests."""
-        turn = self._last_turn
-        return [turn, *requests] if turn else requests
+        if not (self.are_a_pipeline and self._turn):
+            return requests
+        return [self._turn, *requests]
 
     def broadcast(
         self,
@@ -207,8 +208,8 @@ class Ranks:
                 requests = [turn, *requests]
         received = original(receiver, requests, *args, **kwargs)
         if received and isinstance(received[0], Turn):
-            self._turn, *received = received
-            self._check(self._turn)
+            self._next_turn, *received = received
+            self._check(self._next_turn)
         return received
 
     def _check(self, turn: Turn) -> None:

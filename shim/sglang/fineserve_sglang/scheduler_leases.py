@@ -153,9 +153,10 @@ class SchedulerLeases:
         self._leased.fence.step_processed(self._step(batch, result))
 
     def _step(self, batch: object, result: object) -> object:
-        """Returns the one of both that is the same when a step is launched and
-        when it is processed: a pipeline's results have come around by then,
-        and other steps go on with a copy of their batch."""
+        """Returns the one of both that is the same object when a step is
+        launched and when it is processed. A pipeline processes a result that
+        has come from its last stage; other engines process a copy of the
+        batch."""
         return batch if self._ranks.are_a_pipeline else result
 
     def _want(self) -> None:

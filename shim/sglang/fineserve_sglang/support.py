@@ -61,8 +61,8 @@ def refuse(server_args: Any) -> None:
                 f"--pipeline-parallel-size and --data-parallel-size are "
                 f"supported on a view yet: set {flag} 1 (it is {value})"
             )
-    if server_args.pp_size > 1:
-        _refuse_with_stages(server_args)
+    if server_args.tp_size * server_args.pp_size > 1:
+        _refuse_with_ranks(server_args)
     algorithm = server_args.speculative_algorithm
     if algorithm not in _DRAFTERS:
         raise RuntimeError(
@@ -82,19 +82,43 @@ def refuse(server_args: Any) -> None:
         )
 
 
-def _refuse_with_stages(server_args: Any) -> None:
-    """Refuses what does not go together with a pipeline's micro-batches."""
+def _refuse_with_ranks(server_args: Any) -> None:
+    """Refuses what lets ranks decide differently, or what keeps no books of a
+    pipeline's micro-batches."""
+    stages = server_args.pp_size > 1
     skips = "SGLANG_PP_SKIP_PURE_CHUNKED_OUTPUT_COMM"
+    ranks = "--pipeline-parallel-size" if stages else "--tensor-parallel-size"
     for found, what in (
-        (server_args.speculative_algorithm, "--speculative-algorithm"),
-        (server_args.enable_hierarchical_cache, "--enable-hierarchical-cache"),
+        # A rank lets a request in when its own copy of an adapter is there.
+        (
+            server_args.enable_lora_overlap_loading,
+            "--enable-lora-overlap-loading",
+        ),
+        (
+            stages and server_args.speculative_algorithm,
+            "--speculative-algorithm",
+        ),
+        (
+            stages and server_args.enable_hierarchical_cache,
+            "--enable-hierarchical-cache",
+        ),
+        # The first stage alone measures, on pages that are not leased yet.
+        (
+            stages and server_args.enable_dynamic_chunking,
+            "--enable-dynamic-chunking",
+        ),
+        # A stage that skips a step gets its requests a step later.
+        (
+            stages and server_args.scheduler_recv_interval > 1,
+            "--scheduler-recv-interval",
+        ),
         # Such a step is processed before all stages have run it.
-        (envs.SGLANG_PP_SKIP_PURE_CHUNKED_OUTPUT_COMM.get(), skips),
+        (stages and envs.SGLANG_PP_SKIP_PURE_CHUNKED_OUTPUT_COMM.get(), skips),
     ):
         if found:
             raise RuntimeError(
-                f"FineServe: --pipeline-parallel-size and {what} are not "
-                f"supported together yet: remove one of them"
+                f"FineServe: {ranks} and {what} are not supported together "
+                f"yet: remove one of them"
             )
 
 

@@ -13,7 +13,7 @@
 #include "tools/fsctl/apply/apply_output.h"
 #include "tools/fsctl/apply/awaited_engines.h"
 #include "tools/fsctl/apply/fleet_processes.h"
-#include "tools/fsctl/observe/daemon_choice.h"
+#include "tools/fsctl/daemons/daemon_choice.h"
 #include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"

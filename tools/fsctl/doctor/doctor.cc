@@ -16,9 +16,9 @@
 #include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/doctor/machine_checks.h"
 #include "tools/fsctl/doctor/process_checks.h"
-#include "tools/fsctl/inspect/inspected_process.h"
-#include "tools/fsctl/observe/daemon_choice.h"
-#include "tools/fsctl/observe/find_engine.h"
+#include "tools/fsctl/processes/inspected_process.h"
+#include "tools/fsctl/daemons/daemon_choice.h"
+#include "tools/fsctl/daemons/find_engine.h"
 #include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/quantities.h"
 

@@ -20,8 +20,8 @@
 #include "daemon/contract/abi/printable.h"
 #include "daemon/contract/abi/socket_path.h"
 #include "kernels/driver/descriptor.h"
-#include "tools/fsctl/inspect/child.h"
-#include "tools/fsctl/inspect/install_paths.h"
+#include "tools/fsctl/processes/child.h"
+#include "tools/fsctl/processes/install_paths.h"
 
 namespace fineserve::fsctl {
 namespace {

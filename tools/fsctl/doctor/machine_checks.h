@@ -9,7 +9,7 @@
 #include "daemon/contract/abi/observer_link.h"
 #include "daemon/contract/abi/table_reader.h"
 #include "tools/fsctl/doctor/nvml_probe.h"
-#include "tools/fsctl/inspect/driver_probe.h"
+#include "tools/fsctl/processes/driver_probe.h"
 #include "tools/fsctl/terminal/finding.h"
 
 namespace fineserve::fsctl {

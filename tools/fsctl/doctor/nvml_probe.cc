@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "daemon/contract/abi/printable.h"
-#include "tools/fsctl/inspect/child.h"
+#include "tools/fsctl/processes/child.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -5,8 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "tools/fsctl/inspect/inspected_process.h"
-#include "tools/fsctl/inspect/install_paths.h"
+#include "tools/fsctl/processes/inspected_process.h"
+#include "tools/fsctl/processes/install_paths.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {

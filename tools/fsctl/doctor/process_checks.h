@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/contract/abi/scoreboard_reader.h"
-#include "tools/fsctl/inspect/address_map.h"
+#include "tools/fsctl/processes/address_map.h"
 #include "tools/fsctl/terminal/finding.h"
 
 namespace fineserve::fsctl {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/fsctl/inspect/fabricated_scoreboard.h"
+#include "tools/fsctl/processes/fabricated_scoreboard.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "daemon/contract/abi/scoreboard_reader.h"
-#include "tools/fsctl/inspect/address_map.h"
+#include "tools/fsctl/processes/address_map.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tools/fsctl/inspect/fabricated_scoreboard.h"
+#include "tools/fsctl/processes/fabricated_scoreboard.h"
 
 namespace fineserve::fsctl {
 namespace {

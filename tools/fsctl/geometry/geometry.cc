@@ -4,7 +4,7 @@
 #include "daemon/contract/abi/byte_size.h"
 #include "daemon/pool/geometry/geometry_search.h"
 #include "tools/fsctl/geometry/format_fit.h"
-#include "tools/fsctl/observe/daemon_choice.h"
+#include "tools/fsctl/daemons/daemon_choice.h"
 #include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/quantities.h"

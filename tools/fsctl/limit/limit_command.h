@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/contract/abi/messages.h"
 #include "daemon/contract/abi/table_reader.h"
-#include "tools/fsctl/observe/find_engine.h"
+#include "tools/fsctl/daemons/find_engine.h"
 
 namespace fineserve::fsctl {
 

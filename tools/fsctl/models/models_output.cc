@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "tools/fsctl/observe/daemon_choice.h"
+#include "tools/fsctl/daemons/daemon_choice.h"
 #include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"

@@ -8,7 +8,7 @@
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "daemon/contract/wire/connection_watch.h"
 #include "daemon/fleet/machines/fleet_view.h"
-#include "tools/fsctl/observe/daemon_choice.h"
+#include "tools/fsctl/daemons/daemon_choice.h"
 #include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"

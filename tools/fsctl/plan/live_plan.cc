@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/wire/message.h"
-#include "tools/fsctl/observe/ask_daemons.h"
-#include "tools/fsctl/observe/daemon_choice.h"
+#include "tools/fsctl/daemons/ask_daemons.h"
+#include "tools/fsctl/daemons/daemon_choice.h"
 #include "tools/fsctl/plan/live_plan_output.h"
 #include "tools/fsctl/terminal/clean_text.h"
 #include "tools/fsctl/terminal/exit_code.h"

@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tools/fsctl/inspect/child.h"
-#include "tools/fsctl/inspect/driver_probe.h"
+#include "tools/fsctl/processes/child.h"
+#include "tools/fsctl/processes/driver_probe.h"
 
 namespace fineserve::fsctl {
 

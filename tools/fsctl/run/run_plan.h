@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tools/fsctl/inspect/child.h"
+#include "tools/fsctl/processes/child.h"
 
 namespace fineserve::fsctl {
 

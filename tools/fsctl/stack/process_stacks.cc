@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tools/fsctl/inspect/inspected_process.h"
+#include "tools/fsctl/processes/inspected_process.h"
 #include "tools/fsctl/stack/unwinder.h"
 #include "tools/fsctl/terminal/quantities.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tools/fsctl/inspect/address_map.h"
+#include "tools/fsctl/processes/address_map.h"
 #include "tools/fsctl/stack/python_frames.h"
 #include "tools/fsctl/stack/thread_snapshot.h"
 

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <thread>
 
-#include "tools/fsctl/inspect/inspected_process.h"
+#include "tools/fsctl/processes/inspected_process.h"
 #include "tools/fsctl/stack/traced_child.h"
 #include "tools/lab/process/eventually.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/fsctl/inspect/address_map.h"
+#include "tools/fsctl/processes/address_map.h"
 
 namespace fineserve::fsctl {
 

@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "daemon/contract/abi/printable.h"
-#include "tools/fsctl/inspect/inspected_process.h"
+#include "tools/fsctl/processes/inspected_process.h"
 
 namespace fineserve::fsctl {
 namespace {

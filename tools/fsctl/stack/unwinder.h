@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "tools/fsctl/inspect/address_map.h"
+#include "tools/fsctl/processes/address_map.h"
 #include "tools/fsctl/stack/thread_snapshot.h"
 
 namespace fineserve::fsctl {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "tools/fsctl/observe/fabricated_pool.h"
+#include "tools/fsctl/daemons/fabricated_pool.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "daemon/base/errno_status.h"
 #include "kernels/driver/descriptor.h"
-#include "tools/fsctl/inspect/child.h"
+#include "tools/fsctl/processes/child.h"
 #include "tools/fsctl/support/gathering.h"
 #include "tools/fsctl/support/redactor.h"
 #include "tools/fsctl/terminal/commands.h"

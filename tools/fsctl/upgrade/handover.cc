@@ -21,7 +21,7 @@
 #include "daemon/contract/abi/process_start.h"
 #include "daemon/contract/abi/scoreboard_reader.h"
 #include "daemon/contract/abi/transport.h"
-#include "tools/fsctl/inspect/inspected_process.h"
+#include "tools/fsctl/processes/inspected_process.h"
 #include "tools/fsctl/upgrade/adoption.h"
 #include "tools/fsctl/upgrade/program_file.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "kernels/driver/descriptor.h"
-#include "tools/fsctl/inspect/inspected_process.h"
+#include "tools/fsctl/processes/inspected_process.h"
 
 namespace fineserve::fsctl {
 namespace {

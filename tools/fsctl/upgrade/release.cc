@@ -18,8 +18,8 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "daemon/contract/abi/printable.h"
-#include "tools/fsctl/inspect/child.h"
-#include "tools/fsctl/inspect/inspected_process.h"
+#include "tools/fsctl/processes/child.h"
+#include "tools/fsctl/processes/inspected_process.h"
 
 namespace fineserve::fsctl {
 namespace {

@@ -21,8 +21,8 @@
 #include "absl/time/time.h"
 #include "daemon/contract/abi/printable.h"
 #include "daemon/contract/abi/process_start.h"
-#include "tools/fsctl/inspect/child.h"
-#include "tools/fsctl/inspect/inspected_process.h"
+#include "tools/fsctl/processes/child.h"
+#include "tools/fsctl/processes/inspected_process.h"
 #include "tools/fsctl/upgrade/program_file.h"
 
 namespace fineserve::fsctl {

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "daemon/contract/abi/observer_link.h"
 #include "daemon/contract/abi/version.h"
-#include "tools/fsctl/observe/daemon_choice.h"
+#include "tools/fsctl/daemons/daemon_choice.h"
 #include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/finding.h"

@@ -1,4 +1,4 @@
-"""What vLLM imports of the compiled part."""
+"""The names that vLLM imports of the compiled part."""
 
 from __future__ import annotations
 

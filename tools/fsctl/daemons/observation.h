@@ -1,0 +1,58 @@
+#ifndef TOOLS_FSCTL_DAEMONS_OBSERVATION_H_
+#define TOOLS_FSCTL_DAEMONS_OBSERVATION_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/contract/abi/old_pool.h"
+#include "daemon/contract/abi/scoreboard_reader.h"
+#include "tools/fsctl/daemons/daemon_choice.h"
+#include "tools/fsctl/terminal/quantities.h"
+
+namespace fineserve::fsctl {
+
+// Memory of an evictable engine's processes besides KV, in bytes
+// (design note 0039).
+struct EngineMemory {
+  uint64_t resident_bytes = 0;  // on the GPU
+  uint64_t pinned_bytes = 0;    // the part that was exported, and stays
+  uint64_t evicted_bytes = 0;   // on the host
+  uint64_t gate_waits = 0;      // calls that waited until it came back
+  bool operator==(const EngineMemory&) const = default;
+};
+
+// fsctl's knowledge of a pool at one moment. Plain value.
+struct Observation {
+  Pool pool;
+  // For each engine id with a view: the engine's report about its blocks, or
+  // why it is missing.
+  std::map<uint32_t, absl::StatusOr<abi::ViewScoreboardSnapshot>>
+      view_scoreboards;
+  // For each engine id with a suspended view: the device memory that its
+  // process held at most, and has released, in bytes. Absent if not known.
+  std::map<uint32_t, uint64_t> given_up_bytes = {};
+  // By engine id, of those that may be evicted.
+  std::map<uint32_t, EngineMemory> memory = {};
+  // Pools of other epochs on the same GPU (former_pools.h).
+  std::vector<abi::OldPool> former_pools = {};
+  Moment at;
+};
+
+// Fails as ChoosePool does.
+absl::StatusOr<Observation> Observe(const std::string& gpu);
+
+// The sum over these processes' scoreboards.
+EngineMemory MemoryOf(const std::vector<abi::ScoreboardSnapshot>& processes);
+
+// The scoreboard of an engine's view in the pool of the daemon with this epoch
+// and pid. Read through the view's process or, if that only keeps it mapped,
+// through the daemon. NotFound if the process is gone and no longer writes it.
+absl::StatusOr<abi::ViewScoreboardSnapshot> FindViewScoreboard(
+    const abi::EngineSnapshot& engine, uint64_t epoch, uint32_t daemon_pid);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_DAEMONS_OBSERVATION_H_
