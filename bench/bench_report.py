@@ -1,4 +1,4 @@
-"""Arguments and JSON of the benches in Python, as bench/micro/report.h for those
+"""Arguments and JSON of the benches in Python, as bench/report/report.h for those
 in C++."""
 
 from __future__ import annotations

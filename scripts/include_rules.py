@@ -33,6 +33,7 @@ FLOORS = (
     "shim/map",
     "shim/view",
     "shim/ranks",
+    "shim/gate",
     "shim/weights",
     "shim/redirect",
     "shim/eviction",
@@ -65,7 +66,7 @@ ONLY = {
     "daemon/scheduling/global": {"daemon/scheduling"},
     "daemon/scheduling/lead": DECIDES | {"daemon/contract", "daemon/fleet"},
     "daemon/fineserved/admission/rooms": DECIDES | {"daemon/pool"},
-    "daemon/proxy/choice": DECIDES | {"daemon/contract/wire"},
+    "daemon/proxy/replica_choice": DECIDES | {"daemon/contract/wire"},
 }
 # The headers of kernels/driver that the contract may use: they do not depend on
 # a driver.

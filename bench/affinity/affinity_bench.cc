@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/micro/report.h"
-#include "daemon/proxy/choice/prefix_index.h"
-#include "daemon/proxy/choice/replica_order.h"
+#include "bench/report/report.h"
+#include "daemon/proxy/replica_choice/prefix_index.h"
+#include "daemon/proxy/replica_choice/replica_order.h"
 
 namespace fineserve::bench {
 namespace {

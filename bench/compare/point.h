@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "tools/lab/workload/metrics.h"
 
 namespace fineserve::bench {

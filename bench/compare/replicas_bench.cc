@@ -13,8 +13,8 @@
 #include "bench/compare/point.h"
 #include "bench/compare/probes.h"
 #include "bench/compare/simulated_fleet.h"
-#include "bench/micro/report.h"
-#include "bench/paper/system/interval.h"
+#include "bench/report/interval.h"
+#include "bench/report/report.h"
 #include "tools/lab/process/temporary_folder.h"
 
 namespace fineserve::bench {

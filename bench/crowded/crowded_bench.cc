@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
 #include "bench/soak/interrupt.h"

@@ -16,7 +16,7 @@
 #include "bench/fragmentation/lengths.h"
 #include "bench/fragmentation/pools.h"
 #include "bench/fragmentation/shifting_load.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "daemon/pool/geometry/geometry_search.h"
 #include "tools/lab/svg/svg_plot.h"
 

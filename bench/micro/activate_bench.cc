@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/micro/gpu_site.h"
-#include "bench/micro/report.h"
 #include "bench/micro/timed_move.h"
+#include "bench/report/report.h"
 #include "daemon/base/clock/clock.h"
 #include "daemon/contract/abi/move_link.h"
 #include "daemon/contract/abi/table_reader.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "daemon/scheduling/local/policy/adaptive_policy.h"
 #include "daemon/scheduling/local/policy/testdata/fake_host.h"
 #include "daemon/scheduling/local/policy/testdata/naive_batch.h"

@@ -17,7 +17,7 @@
 #include "bench/micro/block_workload.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/on_demand.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "shim/view/block_allocator.h"
 
 namespace fineserve::bench {

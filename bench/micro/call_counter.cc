@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 
 namespace fineserve::bench {
 

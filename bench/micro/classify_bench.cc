@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "daemon/contract/abi/transport.h"
 #include "shim/classify/rule_matcher.h"
 #include "shim/classify/stack.h"

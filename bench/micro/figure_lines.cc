@@ -1,6 +1,6 @@
 #include "bench/micro/figure_lines.h"
 
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 
 namespace fineserve::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "daemon/contract/abi/observer_link.h"
 #include "daemon/contract/abi/table_reader.h"
 #include "tools/lab/process/eventually.h"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "bench/micro/gpu_site.h"
-#include "bench/micro/report.h"
 #include "bench/micro/run_first.h"
+#include "bench/report/report.h"
 #include "daemon/contract/abi/observer_link.h"
 #include "daemon/contract/abi/table_reader.h"
 #include "daemon/contract/finding/daemon_sockets.h"

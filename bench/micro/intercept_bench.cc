@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "bench/micro/figure_lines.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "daemon/contract/abi/engine_scoreboard.h"
 #include "kernels/driver/entry_points.h"
 

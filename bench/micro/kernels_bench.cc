@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "kernels/fingerprint.h"
 
 namespace fineserve::bench {

@@ -12,7 +12,7 @@
 #include "bench/micro/call_counter.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/published_latency.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "daemon/base/clock/clock.h"
 #include "daemon/fineserved/backing/cuda_backing.h"
 

@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/micro/gpu_site.h"
-#include "bench/micro/report.h"
 #include "bench/micro/run_first.h"
+#include "bench/report/report.h"
 
 namespace fineserve::bench {
 namespace {

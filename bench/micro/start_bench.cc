@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/published_latency.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 
 namespace fineserve::bench {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "bench/micro/block_workload.h"
 #include "bench/micro/call_counter.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "kernels/driver/driver.h"
 #include "shim/fineserve_kv.h"
 

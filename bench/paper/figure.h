@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/paper/system/interval.h"
+#include "bench/report/interval.h"
 
 namespace fineserve::bench {
 

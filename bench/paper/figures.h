@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "bench/paper/compared_systems/scene.h"
 #include "bench/paper/figure.h"
-#include "bench/paper/system/scene.h"
 
 namespace fineserve::bench {
 

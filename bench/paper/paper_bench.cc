@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/report.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/page.h"
+#include "bench/report/report.h"
 
 namespace fineserve::bench {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "bench/paper/compared_systems/system.h"
 #include "bench/paper/figure.h"
-#include "bench/paper/system/system.h"
 
 namespace fineserve::bench {
 

@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/micro/report.h"
-#include "bench/paper/system/baselines.h"
+#include "bench/paper/compared_systems/baselines.h"
+#include "bench/report/report.h"
 #include "daemon/scheduling/global/exact/branch_and_bound.h"
 #include "daemon/scheduling/global/make_plan.h"
 #include "daemon/scheduling/global/testdata/apex_profiles.h"

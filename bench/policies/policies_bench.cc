@@ -1,4 +1,4 @@
-// Scheduling policies on simulated engines: see kQuestion.
+// Compares scheduling policies on simulated engines; kQuestion says how.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "tools/lab/sim/fleet/run.h"
 #include "tools/lab/sim/fleet/world.h"
 #include "tools/lab/workload/arrivals.h"

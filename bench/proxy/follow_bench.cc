@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "bench/micro/process_usage.h"
-#include "bench/micro/report.h"
 #include "bench/proxy/load.h"
 #include "bench/proxy/subject.h"
 #include "bench/proxy/upstream.h"
+#include "bench/report/report.h"
 #include "kernels/driver/descriptor_limit.h"
 #include "tools/lab/process/temporary_folder.h"
 

@@ -10,9 +10,9 @@
 #include <chrono>
 #include <thread>
 
-#include "bench/micro/report.h"
 #include "bench/micro/run_first.h"
 #include "bench/proxy/tcp.h"
+#include "bench/report/report.h"
 
 namespace fineserve::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "bench/micro/report.h"
 #include "bench/proxy/tcp.h"
+#include "bench/report/report.h"
 
 namespace fineserve::bench {
 namespace {

@@ -10,12 +10,12 @@
 #include "absl/types/optional.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/process_usage.h"
-#include "bench/micro/report.h"
 #include "bench/micro/run_first.h"
 #include "bench/proxy/large_bodies.h"
 #include "bench/proxy/load.h"
 #include "bench/proxy/subject.h"
 #include "bench/proxy/upstream.h"
+#include "bench/report/report.h"
 #include "kernels/driver/descriptor_limit.h"
 
 namespace fineserve::bench {

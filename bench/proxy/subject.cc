@@ -5,8 +5,8 @@
 #include <fstream>
 #include <utility>
 
-#include "bench/micro/report.h"
 #include "bench/proxy/tcp.h"
+#include "bench/report/report.h"
 #include "tools/lab/process/eventually.h"
 #include "tools/lab/process/free_port.h"
 #include "tools/lab/stage/fleet_text.h"

@@ -12,7 +12,7 @@
 #include <strings.h>
 #include <sys/socket.h>
 
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::bench {

@@ -37,13 +37,13 @@ absl::StatusOr<PlannedDay> PlannedDay::Read(const Arguments& arguments) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " has no model ", kShape));
   }
-  Zones zones;
+  workload::Zones zones;
   zones.models = PlannedFleet::Models();
   zones.shape = shape->second;
   zones.seconds = 60 * arguments.Number("--minutes");
   zones.speed = arguments.Number("--speed");
   zones.busiest_rate =
-      RateFor(PlannedFleet::Need(), arguments.Number("--busiest"));
+      workload::RateFor(PlannedFleet::Need(), arguments.Number("--busiest"));
   return PlannedDay(zones);
 }
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "bench/micro/report.h"
-#include "bench/replan/zones.h"
+#include "bench/report/report.h"
 #include "tools/lab/workload/arrivals.h"
+#include "tools/lab/workload/zones.h"
 
 namespace fineserve::bench {
 
@@ -35,12 +35,12 @@ class PlannedDay {
   workload::Trace Arrivals(uint64_t seed) const;
 
  private:
-  explicit PlannedDay(const Zones& zones)
+  explicit PlannedDay(const workload::Zones& zones)
       : zones_(zones),
-        slots_(RatesOf(zones)),
-        mean_rates_(MeanRates(slots_, zones.seconds)) {}
+        slots_(workload::RatesOf(zones)),
+        mean_rates_(workload::MeanRates(slots_, zones.seconds)) {}
 
-  Zones zones_;
+  workload::Zones zones_;
   workload::Slots slots_;
   std::vector<double> mean_rates_;
 };

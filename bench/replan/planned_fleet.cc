@@ -2,8 +2,8 @@
 
 namespace fineserve::bench {
 
-KvNeed PlannedFleet::Need() {
-  KvNeed need;
+workload::KvNeed PlannedFleet::Need() {
+  workload::KvNeed need;
   need.pool_bytes = double{kPoolMib} * kMib;
   need.block_bytes = double{kPageKib} * 1024;
   need.block_tokens = kBlockTokens;

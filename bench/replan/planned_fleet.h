@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/replan/zones.h"
 #include "daemon/fleet/config/profile_file.h"
 #include "tools/lab/workload/trace.h"
+#include "tools/lab/workload/zones.h"
 
 namespace fineserve::bench {
 
@@ -41,7 +41,7 @@ struct PlannedFleet {
 
   static std::vector<std::string> Models() { return {"a", "b", "c"}; }
   // Part of a GPU's pool that requests of kLengths need.
-  static KvNeed Need();
+  static workload::KvNeed Need();
   static config::MeasuredProfile Profile(const std::string& model);
 };
 

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/report.h"
 #include "bench/replan/moves.h"
 #include "bench/replan/planned_day.h"
 #include "bench/replan/planned_fleet.h"
+#include "bench/report/report.h"
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
 #include "bench/soak/interrupt.h"

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/report.h"
-#include "bench/paper/system/interval.h"
 #include "bench/replan/planned_day.h"
 #include "bench/replan/planned_fleet.h"
+#include "bench/report/interval.h"
+#include "bench/report/report.h"
 #include "daemon/base/log/log.h"
 #include "tools/lab/sim/fleet/run.h"
 #include "tools/lab/workload/metrics.h"

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/process_usage.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "daemon/base/unix_socket.h"
 #include "daemon/contract/abi/transport.h"
 #include "tools/lab/process/eventually.h"

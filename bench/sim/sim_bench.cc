@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "daemon/fleet/config/fleet.h"
 #include "tools/lab/sim/fleet/run.h"
 #include "tools/lab/sim/fleet/site.h"

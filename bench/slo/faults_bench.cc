@@ -16,7 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
 #include "tools/lab/process/free_port.h"

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/micro/gpu_site.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "bench/serving/clients.h"
 #include "tools/lab/process/child_process.h"
 #include "tools/lab/process/free_port.h"

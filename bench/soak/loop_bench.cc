@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/report.h"
 #include "bench/micro/run_first.h"
+#include "bench/report/report.h"
 #include "bench/soak/failures.h"
 #include "bench/soak/soak_site.h"
 #include "daemon/contract/abi/observer_link.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/micro/report.h"
+#include "bench/report/report.h"
 #include "bench/soak/daemon_kills.h"
 #include "bench/soak/engine_kills.h"
 #include "bench/soak/failures.h"

@@ -15,13 +15,13 @@
 
 #include "daemon/contract/abi/byte_size.h"
 #include "daemon/contract/abi/socket_path.h"
+#include "shim/gate/gate.h"
+#include "shim/gate/presence.h"
 #include "shim/host/own_thread.h"
 #include "shim/host/thread_state.h"
 #include "shim/host/warn.h"
 #include "shim/link/seqpacket.h"
 #include "shim/view/kv_error.h"
-#include "shim/weights/gate.h"
-#include "shim/weights/presence.h"
 
 namespace fineserve::shim {
 namespace {

@@ -9,10 +9,10 @@
 #include "daemon/contract/abi/byte_size.h"
 #include "daemon/contract/abi/process_start.h"
 #include "shim/eviction/mover.h"
+#include "shim/gate/gate.h"
+#include "shim/gate/presence.h"
 #include "shim/host/warn.h"
 #include "shim/link/process_exchange.h"
-#include "shim/weights/gate.h"
-#include "shim/weights/presence.h"
 
 namespace fineserve::shim {
 namespace {

@@ -11,11 +11,11 @@
 #include "daemon/contract/abi/share_messages.h"
 #include "daemon/contract/abi/transport.h"
 #include "kernels/driver/descriptor.h"
+#include "shim/gate/gate.h"
+#include "shim/gate/presence.h"
 #include "shim/host/own_thread.h"
 #include "shim/host/thread_state.h"
 #include "shim/host/warn.h"
-#include "shim/weights/gate.h"
-#include "shim/weights/presence.h"
 
 namespace fineserve::shim {
 namespace {

@@ -8,11 +8,11 @@
 #include <atomic>
 
 #include "kernels/driver/export.h"
+#include "shim/gate/presence.h"
 #include "shim/hooks/gated_hooks.h"
 #include "shim/hooks/process_state.h"
 #include "shim/host/environment.h"
 #include "shim/view/kv_error.h"
-#include "shim/weights/presence.h"
 
 namespace fineserve::shim {
 namespace {

@@ -9,10 +9,10 @@
 #include <pthread.h>
 
 #include "kernels/driver/prototypes.h"
+#include "shim/gate/gate.h"
 #include "shim/host/environment.h"
 #include "shim/host/real_driver.h"
 #include "shim/redirect/captures.h"
-#include "shim/weights/gate.h"
 
 namespace fineserve::shim {
 namespace {

@@ -1,7 +1,7 @@
 #ifndef SHIM_HOOKS_GATED_HOOKS_H_
 #define SHIM_HOOKS_GATED_HOOKS_H_
 
-#include "shim/weights/gated_lookup.h"
+#include "shim/gate/gated_lookup.h"
 
 namespace fineserve::shim {
 

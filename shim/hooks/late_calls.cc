@@ -6,9 +6,9 @@
 #include <cstddef>
 
 #include "kernels/driver/entry_points.h"
+#include "shim/gate/gate.h"
 #include "shim/host/plain_mutex.h"
 #include "shim/host/warn.h"
-#include "shim/weights/gate.h"
 
 namespace fineserve::shim {
 namespace {

@@ -3,11 +3,11 @@
 
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
+#include "shim/gate/gate.h"
 #include "shim/hooks/gated_hooks.h"
 #include "shim/hooks/process_state.h"
 #include "shim/host/environment.h"
 #include "shim/host/real_driver.h"
-#include "shim/weights/gate.h"
 
 namespace fineserve::driver {
 

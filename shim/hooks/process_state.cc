@@ -4,12 +4,12 @@
 #include <stdlib.h>
 
 #include "shim/classify/stack.h"
+#include "shim/gate/gate.h"
+#include "shim/gate/presence.h"
 #include "shim/hooks/gated_hooks.h"
 #include "shim/host/environment.h"
 #include "shim/host/real_driver.h"
 #include "shim/host/thread_state.h"
-#include "shim/weights/gate.h"
-#include "shim/weights/presence.h"
 
 namespace fineserve::shim {
 

@@ -16,7 +16,7 @@ namespace {
 using abi::DecisionRecord;
 using abi::ScoreboardHeader;
 
-// Counters are sums that nothing is inferred from.
+// Relaxed: no reader concludes from a counter that another write is visible.
 void Add(std::atomic<uint64_t>* counter, uint64_t n) {
   counter->fetch_add(n, std::memory_order_relaxed);
 }

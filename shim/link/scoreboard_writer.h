@@ -190,7 +190,7 @@ class ViewScoreboardWriter {
   uint64_t SumUsed() const;
   // The blocks that are shown of one slab; 0 for an index out of range.
   uint32_t Used(uint32_t view_index) const;
-  // Shows whether the engine, which spans GPUs, would take the slab. Ignores an
+  // Shows whether an engine on several GPUs would take this slab. Ignores an
   // index out of range.
   void ShowWished(uint32_t view_index, bool wished);
 

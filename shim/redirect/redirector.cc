@@ -202,7 +202,8 @@ CUresult Redirector::CreateContext(const Driver& real, CUdevice device,
   return TryWithRoom(bytes, result, [&] { return original(real.entry); });
 }
 
-// If anything fails, the driver answers, and the memory stays where it is put.
+// Returns false if anything fails: the caller then leaves the call to the
+// driver, and that memory can never leave the GPU.
 bool Redirector::MakeResident(const Driver& real, const AllocationCall& call,
                               CUdeviceptr* out) {
   if (resident_ == nullptr || forked() || !real.complete ||

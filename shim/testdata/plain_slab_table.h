@@ -11,7 +11,7 @@
 
 namespace fineserve::shim {
 
-// A slab table in plain memory, which a test writes in a daemon's place. At
+// A slab table in plain memory that a test writes in place of the daemon. At
 // first it has no engine, and every slab is free.
 class PlainSlabTable {
  public:

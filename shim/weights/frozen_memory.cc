@@ -19,7 +19,7 @@ using driver::CUmemGenericAllocationHandle;
 using driver::CUresult;
 using driver::EntryPoints;
 
-// Copies on a stream of its own: the default one waits for the program's.
+// Copies on a separate stream: the default one would wait for the program's.
 CUresult CopyAndWait(const EntryPoints& entry, CUdeviceptr to, CUdeviceptr from,
                      uint64_t bytes) {
   driver::CUstream stream = nullptr;

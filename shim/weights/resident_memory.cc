@@ -12,12 +12,12 @@
 
 #include "daemon/contract/abi/process_start.h"
 #include "kernels/driver/rounding.h"
+#include "shim/gate/gate.h"
 #include "shim/host/private_futex.h"
 #include "shim/host/pushed_context.h"
 #include "shim/host/relaxed_capture.h"
 #include "shim/link/seqpacket.h"
 #include "shim/map/granules.h"
-#include "shim/weights/gate.h"
 
 namespace fineserve::shim {
 namespace {

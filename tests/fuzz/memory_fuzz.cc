@@ -11,7 +11,7 @@
 #include "daemon/contract/abi/scoreboard_reader.h"
 #include "daemon/contract/abi/table_reader.h"
 #include "daemon/contract/abi/view_scoreboard.h"
-#include "daemon/fineserved/pool/scoreboard_memfd.h"
+#include "daemon/fineserved/pool_service/scoreboard_memfd.h"
 #include "daemon/pool/table_writer.h"
 #include "kernels/driver/descriptor.h"
 #include "shim/view/view_leases.h"

@@ -1,10 +1,10 @@
 // FineServe, Figure 13: what the local scheduler alone gives.
 
 #include "absl/strings/str_format.h"
+#include "bench/paper/compared_systems/serve.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/fineserve/fineserve_scene.h"
 #include "bench/paper/sweep.h"
-#include "bench/paper/system/serve.h"
 
 namespace fineserve::bench {
 namespace {

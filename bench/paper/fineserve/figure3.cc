@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "bench/paper/compared_systems/serve.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/fineserve/fineserve_scene.h"
-#include "bench/paper/system/serve.h"
 #include "tools/lab/workload/arrivals.h"
 
 namespace fineserve::bench {

@@ -1,8 +1,8 @@
 // FineServe, Figure 4: static and dynamic KV for two models on one GPU.
 
+#include "bench/paper/compared_systems/serve.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/fineserve/fineserve_scene.h"
-#include "bench/paper/system/serve.h"
 #include "tools/lab/workload/rates.h"
 
 namespace fineserve::bench {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/paper/system/scene.h"
-#include "bench/paper/system/system.h"
+#include "bench/paper/compared_systems/scene.h"
+#include "bench/paper/compared_systems/system.h"
 
 namespace fineserve::bench {
 

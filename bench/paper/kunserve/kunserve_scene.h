@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/paper/compared_systems/scene.h"
 #include "bench/paper/sweep.h"
-#include "bench/paper/system/scene.h"
 #include "tools/lab/sim/overload/cluster.h"
 
 namespace fineserve::bench {

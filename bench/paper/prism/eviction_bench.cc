@@ -8,11 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/micro/report.h"
+#include "bench/paper/compared_systems/serve.h"
 #include "bench/paper/prism/prism_scene.h"
 #include "bench/paper/sweep.h"
-#include "bench/paper/system/interval.h"
-#include "bench/paper/system/serve.h"
+#include "bench/report/interval.h"
+#include "bench/report/report.h"
 #include "tools/lab/sim/fleet/run.h"
 
 namespace fineserve::bench {

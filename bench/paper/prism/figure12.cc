@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "bench/paper/compared_systems/serve.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/prism/prism_scene.h"
 #include "bench/paper/sweep.h"
-#include "bench/paper/system/serve.h"
 
 namespace fineserve::bench {
 namespace {

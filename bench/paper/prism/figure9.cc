@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "bench/paper/compared_systems/engines.h"
 #include "bench/paper/figures.h"
-#include "bench/paper/system/engines.h"
 
 namespace fineserve::bench {
 namespace {

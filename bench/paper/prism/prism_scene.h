@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/paper/compared_systems/scene.h"
+#include "bench/paper/compared_systems/system.h"
 #include "bench/paper/figure.h"
-#include "bench/paper/system/scene.h"
-#include "bench/paper/system/system.h"
 
 namespace fineserve::bench {
 

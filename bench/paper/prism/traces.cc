@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/micro/report.h"
+#include "bench/paper/compared_systems/serve.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/prism/prism_scene.h"
 #include "bench/paper/sweep.h"
-#include "bench/paper/system/serve.h"
+#include "bench/report/report.h"
 #include "tools/lab/sim/bound/world_bound.h"
 #include "tools/lab/workload/arrivals.h"
 

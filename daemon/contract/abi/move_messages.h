@@ -242,13 +242,13 @@ struct OfferAnswer {
 };
 static_assert(sizeof(OfferAnswer) == 24);
 
-// A request of an observer that is another daemon: copies a part of a copy in
-// its store to the memory that is to be filled with it, over the link of the
-// GPU of the daemon that is asked. Carries descriptors of the store's file and
-// of the memory. Its sequence is unique among those of its process. Refused if
-// that GPU has work of its own, or, for good (kWrongGpu), if no link of their
-// own connects the two GPUs: nothing is written then. Without an answer the
-// memory must not be used, since it may still be written to.
+// Sent by another daemon, which connects as an observer. Asks this one to copy
+// a part of a copy in the sender's store to memory of the sender's GPU, over
+// this GPU's own link to the host. Carries descriptors of the store's file and
+// of that memory. Its sequence is unique among those of its process. Refused if
+// this GPU has work of its own, or for good (kWrongGpu) if no link connects the
+// two GPUs: nothing is written then. Without an answer the memory must not be
+// used, since it may still be written to.
 struct CarryRequest {
   static constexpr MessageType kType = MessageType::kCarryRequest;
   MessageHeader header;

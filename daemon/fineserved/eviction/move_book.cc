@@ -22,13 +22,14 @@ namespace {
 // activations would correct it would be refused.
 constexpr double kUnknownPace = 0.02;
 constexpr size_t kPaces = 8;
-// First and longest pause after failed evictions of an engine.
+// An engine stays after a failed eviction: kFirstStayNs at first, twice as long
+// after each further failure, kLongestStayNs at most.
 constexpr uint64_t kFirstStayNs = 10'000'000'000;
 constexpr uint64_t kLongestStayNs = 640'000'000'000;
-// The part of that time after which it may be asked for those that wait.
+// If others wait for memory, it may be asked after this part of that time.
 constexpr uint64_t kStayIfOthersWait = 4;
-// The same for failed returns to several GPUs. Each engine waits for a random
-// part of the pause, so that two which want each other's memory do not try at
+// An engine waits likewise after a failed return to several GPUs, for a random
+// part of the time, so that two which want each other's memory do not try at
 // the same time forever.
 constexpr uint64_t kFirstWaitNs = 1'000'000'000;
 constexpr uint64_t kLongestWaitNs = 16'000'000'000;

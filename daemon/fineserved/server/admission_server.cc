@@ -11,8 +11,8 @@
 #include "daemon/base/log/log.h"
 #include "daemon/base/whole_file.h"
 #include "daemon/fineserved/admission/learnt.h"
-#include "daemon/fineserved/pool/pool_kv.h"
-#include "daemon/fineserved/pool/pool_service.h"
+#include "daemon/fineserved/pool_service/pool_kv.h"
+#include "daemon/fineserved/pool_service/pool_service.h"
 #include "daemon/fineserved/server/epoch.h"
 #include "daemon/fineserved/store/store_file.h"
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/log/log.h"
 #include "daemon/contract/abi/process_start.h"
-#include "daemon/fineserved/pool/scoreboard_memfd.h"
+#include "daemon/fineserved/pool_service/scoreboard_memfd.h"
 #include "daemon/fineserved/server/peer_connection.h"
 #include "daemon/fineserved/server/socket_server.h"
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errno_status.h"
 #include "daemon/base/log/log.h"
-#include "daemon/fineserved/pool/pool_sizing.h"
+#include "daemon/fineserved/pool_service/pool_sizing.h"
 #include "daemon/fineserved/server/peer_connection.h"
 #include "daemon/fineserved/server/socket_server.h"
 

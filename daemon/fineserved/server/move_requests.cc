@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/log/log.h"
-#include "daemon/fineserved/pool/pool_sizing.h"
+#include "daemon/fineserved/pool_service/pool_sizing.h"
 #include "daemon/fineserved/server/peer_connection.h"
 #include "daemon/fineserved/server/socket_server.h"
 
@@ -438,8 +438,8 @@ void SocketServer::CarryOutMoves() {
   }
 }
 
-// If the order cannot be sent, the connection has ended, and the mover comes
-// back on another one.
+// A failure to send is ignored: the connection has ended then, and the mover
+// will connect again.
 void SocketServer::GiveOrder(const MoveBook::Order& order) {
   PeerConnection* const c = Numbered(static_cast<uint64_t>(order.mover));
   if (c == nullptr) return;

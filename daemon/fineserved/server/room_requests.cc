@@ -1,7 +1,7 @@
 // The part of SocketServer that makes room for what is not KV: slabs leave the
 // pool, and idle engines leave the GPU.
 
-#include "daemon/fineserved/pool/pool_sizing.h"
+#include "daemon/fineserved/pool_service/pool_sizing.h"
 #include "daemon/fineserved/server/peer_connection.h"
 #include "daemon/fineserved/server/socket_server.h"
 

@@ -17,7 +17,7 @@
 #include "daemon/contract/abi/messages.h"
 #include "daemon/contract/abi/transport.h"
 #include "daemon/fineserved/eviction/move_book.h"
-#include "daemon/fineserved/pool/pool_service.h"
+#include "daemon/fineserved/pool_service/pool_service.h"
 #include "daemon/fineserved/server/event_loop.h"
 #include "daemon/fineserved/store/store_thread.h"
 #include "daemon/pool/table_writer.h"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "daemon/base/log/log.h"
-#include "daemon/fineserved/pool/pool_sizing.h"
+#include "daemon/fineserved/pool_service/pool_sizing.h"
 #include "daemon/fineserved/server/peer_connection.h"
 #include "daemon/fineserved/server/socket_server.h"
 

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
-#include "daemon/fineserved/pool/kept_pool.h"
+#include "daemon/fineserved/pool_service/kept_pool.h"
 #include "daemon/fineserved/start/start_plan.h"
 #include "daemon/fleet/config/config.h"
 

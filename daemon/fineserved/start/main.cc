@@ -16,7 +16,7 @@
 #include "daemon/contract/abi/byte_size.h"
 #include "daemon/contract/abi/socket_path.h"
 #include "daemon/fineserved/holder/supervisor.h"
-#include "daemon/fineserved/pool/kept_pool.h"
+#include "daemon/fineserved/pool_service/kept_pool.h"
 #include "daemon/fineserved/server/event_loop.h"
 #include "daemon/fineserved/start/daemon.h"
 #include "daemon/fineserved/start/gpu_claim.h"

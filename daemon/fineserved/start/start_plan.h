@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/fineserved/backing/find_device.h"
 #include "daemon/fineserved/backing/nvml.h"
-#include "daemon/fineserved/pool/kept_pool.h"
+#include "daemon/fineserved/pool_service/kept_pool.h"
 #include "daemon/fleet/config/config.h"
 #include "daemon/pool/geometry/pool_geometry.h"
 #include "kernels/driver/driver.h"

@@ -101,7 +101,7 @@ struct FleetEngine {
   bool IsOn(absl::string_view uuid) const;
   // True if a GPU of the two may be one.
   bool MayShareGpuWith(const FleetEngine& other) const;
-  // Gpus() as CUDA writes them, with commas between them.
+  // Gpus() as CUDA writes them, separated by commas.
   std::string CudaGpus() const;
   // `gpu` as CUDA writes it.
   std::string CudaGpu() const;

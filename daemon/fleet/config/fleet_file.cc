@@ -145,7 +145,7 @@ Setter Profile(const std::string& path, FleetModel* m) {
   };
 }
 
-// Names the missing key, with the fix; empty if none is missing.
+// Says what this model lacks or has wrong, with the fix; empty if nothing.
 std::string Trouble(const FleetModel& model) {
   if (model.name.empty()) return "a [[model]] needs a name";
   for (const auto& names : {model.aliases, model.adapters}) {

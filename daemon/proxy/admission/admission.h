@@ -14,7 +14,7 @@
 #include "absl/types/optional.h"
 #include "daemon/contract/verdict/verdict.h"
 #include "daemon/fleet/config/fleet.h"
-#include "daemon/proxy/choice/prefix_index.h"
+#include "daemon/proxy/replica_choice/prefix_index.h"
 
 namespace fineserve::wire {
 class NewestPlan;

@@ -17,8 +17,8 @@
 #include "daemon/proxy/admission/engine_errors.h"
 #include "daemon/proxy/admission/gpu_admission.h"
 #include "daemon/proxy/admission/stopped_models.h"
-#include "daemon/proxy/choice/replica_order.h"
-#include "daemon/proxy/choice/tied_request.h"
+#include "daemon/proxy/replica_choice/replica_order.h"
+#include "daemon/proxy/replica_choice/tied_request.h"
 
 namespace fineserve::proxy {
 

@@ -10,7 +10,7 @@
 #include "daemon/base/clock/clock.h"
 #include "daemon/contract/wire/message_types.h"
 #include "daemon/fleet/config/fleet.h"
-#include "daemon/proxy/choice/replica_order.h"
+#include "daemon/proxy/replica_choice/replica_order.h"
 
 namespace fineserve::proxy {
 

@@ -34,7 +34,7 @@ class OpenAdmission {
       std::shared_ptr<const config::Fleet> fleet, Knows serves,
       Knows may_take = [](const std::string&) { return true; });
 
-  // `plan` outlives this. Without the call there is none.
+  // `plan` must outlive this. Until this call there is no plan.
   void SetPlan(const wire::NewestPlan* plan) { plan_ = plan; }
 
   // Returns the verdict on the request now.

@@ -22,9 +22,9 @@ namespace fineserve::proxy {
 //    "away":["GPU-…",…],"unscheduled":0,"draining":false,"logs":true,
 //    "version":"0.1.0"}
 //
-// The first line of it is GpuPart's, the rest ProxyPart's: they are made by two
-// threads. Nothing in a frame says how old it is, so that two moments between
-// which nothing has happened have the same frame.
+// GpuPart makes the first two fields, ProxyPart the rest, in two threads.
+// Nothing in a frame says how old it is, so that two moments between which
+// nothing has happened have the same frame.
 
 // `"gpus":[…],"states":[…]`. A GPU's slabs are runs of equal state and engine:
 // three numbers each, state, engine and how many slabs. Bytes and counts are

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "daemon/proxy/choice/prefix_index.h"
+#include "daemon/proxy/replica_choice/prefix_index.h"
 
 namespace fineserve::proxy {
 

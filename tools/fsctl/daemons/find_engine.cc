@@ -8,30 +8,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "tools/fsctl/processes/inspected_process.h"
 #include "tools/fsctl/daemons/daemon_choice.h"
+#include "tools/fsctl/processes/inspected_process.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/suggestion.h"
 
 namespace fineserve::fsctl {
-
-std::string EngineName(const abi::TableSnapshot& table, uint32_t id) {
-  for (const abi::EngineSnapshot& engine : table.engines) {
-    if (engine.id == id) return engine.name;
-  }
-  return "";
-}
-
-std::string EngineCell(const abi::TableSnapshot& table, uint32_t id) {
-  if (id == 0) return "-";
-  const std::string name = EngineName(table, id);
-  return absl::StrCat(id, " ", name.empty() ? "(unknown)" : name);
-}
-
-const char* EngineStateName(abi::EngineState state) {
-  return state == abi::EngineState::kAlive ? "alive" : "quarantined";
-}
 
 Engines LivingEngines(const abi::TableSnapshot& table) {
   Engines living;

@@ -13,14 +13,6 @@
 
 namespace fineserve::fsctl {
 
-// "" for an engine that the table does not list.
-std::string EngineName(const abi::TableSnapshot& table, uint32_t id);
-
-// "3 vllm-a"; "-" for 0, "3 (unknown)" for an engine that is not in the table.
-std::string EngineCell(const abi::TableSnapshot& table, uint32_t id);
-
-const char* EngineStateName(abi::EngineState state);
-
 using Engines = std::vector<abi::EngineSnapshot>;
 
 Engines LivingEngines(const abi::TableSnapshot& table);
@@ -56,7 +48,8 @@ absl::StatusOr<std::vector<pid_t>> ProcessesOf(const std::string& gpu,
 absl::StatusOr<pid_t> OneProcessOf(const std::string& gpu,
                                    const std::string& engine);
 
-// Prints an error of these and returns its exit code.
+// Prints an error that ProcessesOf or OneProcessOf returned, and returns its
+// exit code.
 int FailWithoutProcess(const absl::Status& status);
 
 }  // namespace fineserve::fsctl

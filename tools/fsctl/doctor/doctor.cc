@@ -14,11 +14,11 @@
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "daemon/fleet/machines/fleet_view.h"
 #include "kernels/driver/emulated_folder.h"
+#include "tools/fsctl/daemons/daemon_choice.h"
+#include "tools/fsctl/daemons/find_engine.h"
 #include "tools/fsctl/doctor/machine_checks.h"
 #include "tools/fsctl/doctor/process_checks.h"
 #include "tools/fsctl/processes/inspected_process.h"
-#include "tools/fsctl/daemons/daemon_choice.h"
-#include "tools/fsctl/daemons/find_engine.h"
 #include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/quantities.h"
 

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "daemon/contract/wire/message.h"
-#include "tools/fsctl/models/models_output.h"
 #include "tools/fsctl/daemons/ask_daemons.h"
 #include "tools/fsctl/daemons/daemon_choice.h"
+#include "tools/fsctl/models/models_output.h"
 #include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 

@@ -198,7 +198,7 @@ void CodeSymbols::AddTable(const std::string& file, uint64_t section_offset,
     const std::string name = TextAt(file, strings + s.st_name);
     if (name.empty()) continue;
     if (type == STT_OBJECT) {
-      // Libraries of C++ have a table and a type's name for each class.
+      // C++ libraries have a vtable and type information for every class.
       if (absl::StartsWith(name, "_Z")) continue;
       variables_.try_emplace(name, s.st_value);
     } else {

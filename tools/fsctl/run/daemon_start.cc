@@ -25,10 +25,10 @@
 #include "daemon/contract/finding/daemon_sockets.h"
 #include "kernels/driver/descriptor.h"
 #include "kernels/driver/emulated_folder.h"
+#include "tools/fsctl/daemons/daemon_choice.h"
 #include "tools/fsctl/processes/child.h"
 #include "tools/fsctl/processes/inspected_process.h"
 #include "tools/fsctl/processes/install_paths.h"
-#include "tools/fsctl/daemons/daemon_choice.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/quantities.h"
 

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "tools/fsctl/slabs/view_summary.h"
 #include "tools/fsctl/daemons/daemon_choice.h"
-#include "tools/fsctl/daemons/find_engine.h"
 #include "tools/fsctl/daemons/view_figures.h"
+#include "tools/fsctl/slabs/engine_names.h"
+#include "tools/fsctl/slabs/view_summary.h"
 #include "tools/fsctl/terminal/commands.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"

@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "daemon/contract/abi/slab_state_name.h"
-#include "tools/fsctl/daemons/find_engine.h"
 #include "tools/fsctl/daemons/slab_states.h"
+#include "tools/fsctl/slabs/engine_names.h"
 
 namespace fineserve::fsctl {
 namespace {

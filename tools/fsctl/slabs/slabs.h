@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "tools/fsctl/slabs/slab_runs.h"
 #include "tools/fsctl/daemons/observation.h"
+#include "tools/fsctl/slabs/slab_runs.h"
 
 namespace fineserve::fsctl {
 

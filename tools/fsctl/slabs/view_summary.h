@@ -4,8 +4,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "tools/fsctl/slabs/slab_runs.h"
 #include "tools/fsctl/daemons/view_figures.h"
+#include "tools/fsctl/slabs/slab_runs.h"
 
 namespace fineserve::fsctl {
 

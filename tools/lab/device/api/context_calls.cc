@@ -1,9 +1,9 @@
 // Exported functions: contexts.
 
+#include "tools/lab/device/allocations/pool_table.h"
 #include "tools/lab/device/api/call_frame.h"
 #include "tools/lab/device/api/exported_prototypes.h"
 #include "tools/lab/device/api/subsystems.h"
-#include "tools/lab/device/heap/pool_table.h"
 #include "tools/lab/device/stream/context_table.h"
 #include "tools/lab/device/stream/current_context.h"
 

@@ -11,8 +11,8 @@
 #include "tools/lab/device/api/subsystems.h"
 #include "tools/lab/device/kernel/kernel_table.h"
 #include "tools/lab/device/linger/linger.h"
-#include "tools/lab/device/memory/address_space.h"
 #include "tools/lab/device/stream/stream.h"
+#include "tools/lab/device/virtual_memory/address_space.h"
 
 namespace emucuda = fineserve::emucuda;
 

@@ -2,12 +2,12 @@
 
 #include <utility>
 
+#include "tools/lab/device/allocations/legacy_heap.h"
+#include "tools/lab/device/allocations/opened_memory.h"
+#include "tools/lab/device/allocations/pinned_memory.h"
+#include "tools/lab/device/allocations/pool_table.h"
 #include "tools/lab/device/api/subsystems.h"
-#include "tools/lab/device/heap/legacy_heap.h"
-#include "tools/lab/device/heap/opened_memory.h"
-#include "tools/lab/device/heap/pinned_memory.h"
-#include "tools/lab/device/heap/pool_table.h"
-#include "tools/lab/device/memory/address_space.h"
+#include "tools/lab/device/virtual_memory/address_space.h"
 
 namespace fineserve::emucuda {
 namespace {

@@ -1,7 +1,7 @@
 #ifndef TOOLS_LAB_DEVICE_API_FIND_BLOCK_H_
 #define TOOLS_LAB_DEVICE_API_FIND_BLOCK_H_
 
-#include "tools/lab/device/heap/memory_block.h"
+#include "tools/lab/device/allocations/memory_block.h"
 
 namespace fineserve::emucuda {
 

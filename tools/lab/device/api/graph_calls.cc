@@ -12,8 +12,8 @@
 #include "tools/lab/device/api/submit_work.h"
 #include "tools/lab/device/api/subsystems.h"
 #include "tools/lab/device/machine/handle_registry.h"
-#include "tools/lab/device/memory/device_work.h"
 #include "tools/lab/device/stream/graph.h"
+#include "tools/lab/device/virtual_memory/device_work.h"
 
 namespace fineserve::driver {
 

@@ -2,12 +2,12 @@
 // shared. Memory of the VMM calls and of pools is shared by other handles, so
 // these functions refuse it, as a real driver does.
 
+#include "tools/lab/device/allocations/legacy_heap.h"
+#include "tools/lab/device/allocations/opened_memory.h"
+#include "tools/lab/device/allocations/shared_block.h"
 #include "tools/lab/device/api/call_frame.h"
 #include "tools/lab/device/api/exported_prototypes.h"
 #include "tools/lab/device/api/subsystems.h"
-#include "tools/lab/device/heap/legacy_heap.h"
-#include "tools/lab/device/heap/opened_memory.h"
-#include "tools/lab/device/heap/shared_block.h"
 #include "tools/lab/device/machine/device_list.h"
 #include "tools/lab/device/machine/handle_registry.h"
 #include "tools/lab/device/stream/context.h"

@@ -4,12 +4,12 @@
 
 #include <cstring>
 
+#include "tools/lab/device/allocations/legacy_heap.h"
+#include "tools/lab/device/allocations/managed_advice.h"
 #include "tools/lab/device/api/call_frame.h"
 #include "tools/lab/device/api/exported_prototypes.h"
 #include "tools/lab/device/api/submit_work.h"
 #include "tools/lab/device/api/subsystems.h"
-#include "tools/lab/device/heap/legacy_heap.h"
-#include "tools/lab/device/heap/managed_advice.h"
 #include "tools/lab/device/machine/device_list.h"
 
 namespace fineserve::driver {

@@ -1,12 +1,12 @@
 // Exported functions: legacy allocation, pinned memory, memory information.
 
+#include "tools/lab/device/allocations/legacy_heap.h"
+#include "tools/lab/device/allocations/pinned_memory.h"
+#include "tools/lab/device/allocations/pool_table.h"
 #include "tools/lab/device/api/call_frame.h"
 #include "tools/lab/device/api/exported_prototypes.h"
 #include "tools/lab/device/api/find_block.h"
 #include "tools/lab/device/api/subsystems.h"
-#include "tools/lab/device/heap/legacy_heap.h"
-#include "tools/lab/device/heap/pinned_memory.h"
-#include "tools/lab/device/heap/pool_table.h"
 #include "tools/lab/device/machine/device_list.h"
 #include "tools/lab/device/stream/context.h"
 

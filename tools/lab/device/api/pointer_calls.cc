@@ -2,14 +2,14 @@
 
 #include <cstring>
 
+#include "tools/lab/device/allocations/mem_pool.h"
 #include "tools/lab/device/api/call_frame.h"
 #include "tools/lab/device/api/exported_prototypes.h"
 #include "tools/lab/device/api/find_block.h"
 #include "tools/lab/device/api/subsystems.h"
-#include "tools/lab/device/heap/mem_pool.h"
 #include "tools/lab/device/machine/environment_settings.h"
-#include "tools/lab/device/memory/address_space.h"
 #include "tools/lab/device/stream/context.h"
+#include "tools/lab/device/virtual_memory/address_space.h"
 
 namespace fineserve::driver {
 

@@ -1,12 +1,12 @@
 // Exported functions: stream-ordered allocation and memory pools.
 
+#include "tools/lab/device/allocations/pool_file.h"
+#include "tools/lab/device/allocations/pool_table.h"
+#include "tools/lab/device/allocations/shared_block.h"
 #include "tools/lab/device/api/call_frame.h"
 #include "tools/lab/device/api/exported_prototypes.h"
 #include "tools/lab/device/api/submit_work.h"
 #include "tools/lab/device/api/subsystems.h"
-#include "tools/lab/device/heap/pool_file.h"
-#include "tools/lab/device/heap/pool_table.h"
-#include "tools/lab/device/heap/shared_block.h"
 #include "tools/lab/device/machine/device_list.h"
 #include "tools/lab/device/stream/capture.h"
 

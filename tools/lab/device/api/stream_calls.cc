@@ -4,11 +4,11 @@
 #include <memory>
 #include <utility>
 
+#include "tools/lab/device/allocations/pool_table.h"
 #include "tools/lab/device/api/call_frame.h"
 #include "tools/lab/device/api/exported_prototypes.h"
 #include "tools/lab/device/api/submit_work.h"
 #include "tools/lab/device/api/subsystems.h"
-#include "tools/lab/device/heap/pool_table.h"
 #include "tools/lab/device/machine/handle_registry.h"
 #include "tools/lab/device/stream/capture.h"
 #include "tools/lab/device/stream/event.h"

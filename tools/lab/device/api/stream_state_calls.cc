@@ -2,11 +2,11 @@
 
 #include <utility>
 
+#include "tools/lab/device/allocations/legacy_heap.h"
 #include "tools/lab/device/api/call_frame.h"
 #include "tools/lab/device/api/exported_prototypes.h"
 #include "tools/lab/device/api/submit_work.h"
 #include "tools/lab/device/api/subsystems.h"
-#include "tools/lab/device/heap/legacy_heap.h"
 #include "tools/lab/device/stream/capture.h"
 
 namespace fineserve::driver {

@@ -9,7 +9,7 @@
 #include "tools/lab/device/api/exported_prototypes.h"
 #include "tools/lab/device/api/submit_work.h"
 #include "tools/lab/device/api/subsystems.h"
-#include "tools/lab/device/memory/address_space.h"
+#include "tools/lab/device/virtual_memory/address_space.h"
 
 namespace fineserve::driver {
 

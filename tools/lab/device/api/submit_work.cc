@@ -3,9 +3,9 @@
 #include <memory>
 #include <utility>
 
+#include "tools/lab/device/allocations/pinned_memory.h"
 #include "tools/lab/device/api/call_frame.h"
 #include "tools/lab/device/api/subsystems.h"
-#include "tools/lab/device/heap/pinned_memory.h"
 #include "tools/lab/device/machine/handle_registry.h"
 
 namespace fineserve::emucuda {

@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "tools/lab/device/memory/device_work.h"
 #include "tools/lab/device/stream/context.h"
+#include "tools/lab/device/virtual_memory/device_work.h"
 
 namespace fineserve::emucuda {
 

@@ -2,17 +2,17 @@
 
 #include <algorithm>
 
+#include "tools/lab/device/allocations/legacy_heap.h"
+#include "tools/lab/device/allocations/managed_advice.h"
+#include "tools/lab/device/allocations/opened_memory.h"
+#include "tools/lab/device/allocations/pinned_memory.h"
+#include "tools/lab/device/allocations/pool_table.h"
 #include "tools/lab/device/api/driver_state.h"
-#include "tools/lab/device/heap/legacy_heap.h"
-#include "tools/lab/device/heap/managed_advice.h"
-#include "tools/lab/device/heap/opened_memory.h"
-#include "tools/lab/device/heap/pinned_memory.h"
-#include "tools/lab/device/heap/pool_table.h"
 #include "tools/lab/device/machine/handle_registry.h"
-#include "tools/lab/device/memory/address_space.h"
-#include "tools/lab/device/memory/memory_handles.h"
 #include "tools/lab/device/stream/context_table.h"
 #include "tools/lab/device/stream/event.h"
+#include "tools/lab/device/virtual_memory/address_space.h"
+#include "tools/lab/device/virtual_memory/memory_handles.h"
 
 namespace fineserve::emucuda {
 namespace {

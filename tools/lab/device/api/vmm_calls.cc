@@ -9,10 +9,10 @@
 #include "tools/lab/device/api/subsystems.h"
 #include "tools/lab/device/machine/device_list.h"
 #include "tools/lab/device/machine/environment_settings.h"
-#include "tools/lab/device/memory/address_space.h"
-#include "tools/lab/device/memory/memory_handles.h"
 #include "tools/lab/device/stream/context.h"
 #include "tools/lab/device/stream/current_context.h"
+#include "tools/lab/device/virtual_memory/address_space.h"
+#include "tools/lab/device/virtual_memory/memory_handles.h"
 
 namespace fineserve::driver {
 

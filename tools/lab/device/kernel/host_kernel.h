@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tools/lab/device/machine/driver_types.h"
-#include "tools/lab/device/memory/address_space.h"
-#include "tools/lab/device/memory/device_work.h"
+#include "tools/lab/device/virtual_memory/address_space.h"
+#include "tools/lab/device/virtual_memory/device_work.h"
 
 namespace fineserve::emucuda {
 

@@ -13,7 +13,7 @@
 #include "kernels/fingerprint.h"
 #include "tools/lab/device/kernel/host_kernel.h"
 #include "tools/lab/device/machine/annotated_mutex.h"
-#include "tools/lab/device/memory/device_work.h"
+#include "tools/lab/device/virtual_memory/device_work.h"
 
 namespace fineserve::emucuda {
 namespace {

@@ -12,8 +12,8 @@
 #include "tools/lab/device/machine/device_list.h"
 #include "tools/lab/device/machine/driver_lock.h"
 #include "tools/lab/device/machine/driver_types.h"
-#include "tools/lab/device/memory/address_space.h"
-#include "tools/lab/device/memory/device_work.h"
+#include "tools/lab/device/virtual_memory/address_space.h"
+#include "tools/lab/device/virtual_memory/device_work.h"
 
 namespace fineserve::emucuda {
 

@@ -15,7 +15,8 @@ namespace fineserve::nccl {
 // Made at first use and never destroyed.
 emucuda::HandleRegistry<ncclComm_t, Communicator>& Communicators();
 
-// Returns the communicator of a handle, or null after one line on stderr.
+// Returns the communicator of a handle. If there is none, prints a line to
+// stderr and returns null.
 std::shared_ptr<Communicator> FindCommunicator(ncclComm_t handle,
                                                const char* function);
 

@@ -77,7 +77,8 @@ CUresult Context::Submit(Stream& stream, Operation operation) {
   return stream.Push(std::move(operation));
 }
 
-// The default stream would wait for work that a capture will never submit.
+// Invalidates the capture of a blocking stream when the default one gets work:
+// that would wait for work which the capture never submits.
 CUresult Context::CheckCaptures(const Stream& stream) {
   if (&stream != default_stream_.get()) return CUDA_SUCCESS;
   for (const auto& weak : streams_) {

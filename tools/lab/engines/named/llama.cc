@@ -1,6 +1,6 @@
 // Allocates as llama.cpp does: its KV cache's constructor gets a buffer from
-// the CUDA backend, by a function that is not exported; weights come by the
-// same function from elsewhere.
+// the CUDA backend through a function that is not exported. Weights are
+// allocated through the same function, called from elsewhere.
 
 #include "kernels/driver/prototypes.h"
 

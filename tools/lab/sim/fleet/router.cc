@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "daemon/proxy/choice/replica_order.h"
+#include "daemon/proxy/replica_choice/replica_order.h"
 
 namespace fineserve::sim {
 

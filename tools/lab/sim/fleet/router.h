@@ -6,16 +6,17 @@
 #include <vector>
 
 #include "daemon/contract/wire/newest_plan.h"
-#include "daemon/proxy/choice/replica_order.h"
-#include "daemon/proxy/choice/tied_request.h"
+#include "daemon/proxy/replica_choice/replica_order.h"
+#include "daemon/proxy/replica_choice/tied_request.h"
 #include "daemon/scheduling/local/local_scheduler.h"
 #include "tools/lab/sim/core/agenda.h"
 #include "tools/lab/sim/fleet/world.h"
 
 namespace fineserve::sim {
 
-// Chooses a request's GPUs by the proxy's own code (daemon/proxy/choice). Its
-// knowledge of waits is as old as its last greeting. Confined to one thread.
+// Chooses a request's GPUs by the proxy's own code
+// (daemon/proxy/replica_choice). Its knowledge of waits is as old as its last
+// greeting. Confined to one thread.
 class Router {
  public:
   // Proxies greet this often (GpuAdmission::kHelloNs).

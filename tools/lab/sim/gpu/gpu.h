@@ -19,10 +19,10 @@
 #include "daemon/scheduling/evict/idle_engines.h"
 #include "daemon/scheduling/local/local_scheduler.h"
 #include "tools/lab/sim/core/agenda.h"
-#include "tools/lab/sim/engine/engine.h"
-#include "tools/lab/sim/engine/slab_blocks.h"
 #include "tools/lab/sim/gpu/leased_view.h"
 #include "tools/lab/sim/gpu/setup.h"
+#include "tools/lab/sim/simulated_engine/engine.h"
+#include "tools/lab/sim/simulated_engine/slab_blocks.h"
 
 namespace fineserve::sim {
 

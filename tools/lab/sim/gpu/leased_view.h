@@ -7,7 +7,7 @@
 #include "absl/types/optional.h"
 #include "daemon/pool/pool_state.h"
 #include "tools/lab/sim/core/agenda.h"
-#include "tools/lab/sim/engine/slab_blocks.h"
+#include "tools/lab/sim/simulated_engine/slab_blocks.h"
 
 namespace fineserve::sim {
 

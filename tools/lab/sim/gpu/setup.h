@@ -14,17 +14,18 @@
 #include "daemon/scheduling/evict/eviction_policy.h"
 #include "daemon/scheduling/local/engine_load.h"
 #include "daemon/scheduling/local/policy/make_policy.h"
-#include "tools/lab/sim/engine/engine.h"
-#include "tools/lab/sim/engine/step_time.h"
+#include "tools/lab/sim/simulated_engine/engine.h"
+#include "tools/lab/sim/simulated_engine/step_time.h"
 
 namespace fineserve::sim {
 
 // Factor by which a step is slower while several engines of a GPU work. An
 // input, never a result: each figure must name its source.
 struct Slowdown {
-  // By the number of working engines, from one. Beyond its end each engine more
-  // adds what the last one added. Empty: time slices, n engines take n times as
-  // long each (no GPU was measured; facts/scheduling.md).
+  // factors[n - 1] holds while n engines work. Beyond the end each further
+  // engine adds as much as the last one did. Empty: the engines share the GPU
+  // by time slices, and each of n takes n times as long (an assumption: not
+  // measured on a GPU).
   std::vector<double> factors;
 
   double of(size_t working) const {

@@ -42,8 +42,9 @@ inline double Rounded(double tokens) {
   return std::ceil(tokens / kBlockTokens) * kBlockTokens;
 }
 
-// Sequences in the order of their turns. None grows as it waits, so what they
-// ask for is a sum that is kept: a long queue is looked at often.
+// Waiting sequences, in the order in which they will run. A sequence does not
+// grow while it waits, so the KV that all of them need is a running sum; adding
+// it up each time would be slow for a long queue.
 class Queue {
  public:
   bool empty() const { return all_.empty(); }

@@ -47,7 +47,7 @@ class FakeHost final : public Host {
     dropped.push_back(request.waiting.id);
   }
 
-  // Acts as if the engines had taken what they were sent.
+  // Clears what was started and dropped, as if the engines had taken it.
   void Forget() {
     for (auto& [id, engine] : engines) {
       engine.started.clear();

@@ -1,0 +1,36 @@
+#ifndef BENCH_REPORT_INTERVAL_H_
+#define BENCH_REPORT_INTERVAL_H_
+
+#include <string>
+#include <vector>
+
+namespace fineserve::bench {
+
+// A mean over seeds, and half the width of its 95 % confidence interval
+// (Student's t); infinite for a single value.
+struct Interval {
+  double mean = 0;
+  double half = 0;
+
+  double low() const { return mean - half; }
+  double high() const { return mean + half; }
+};
+
+// Mean of the values; of none it is 0 ± infinity.
+Interval MeanOf(const std::vector<double>& values);
+
+// ours / theirs, seed by seed, as both saw the same requests: so the interval
+// has no part of what the load alone changes. Seeds at which theirs is 0 are
+// left out.
+Interval RatioOf(const std::vector<double>& ours,
+                 const std::vector<double>& theirs);
+// ours − theirs, seed by seed.
+Interval DifferenceOf(const std::vector<double>& ours,
+                      const std::vector<double>& theirs);
+
+// "1.52 ± 0.04".
+std::string Text(const Interval& interval);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_REPORT_INTERVAL_H_

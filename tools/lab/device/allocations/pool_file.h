@@ -1,0 +1,26 @@
+#ifndef TOOLS_LAB_DEVICE_ALLOCATIONS_POOL_FILE_H_
+#define TOOLS_LAB_DEVICE_ALLOCATIONS_POOL_FILE_H_
+
+#include "tools/lab/device/allocations/pool_table.h"
+#include "tools/lab/device/machine/device_list.h"
+
+namespace fineserve::emucuda {
+
+// A pool is shared with another process through a descriptor that names the
+// device of its memory. Single allocations follow as shared blocks
+// (shared_block.h).
+
+// Returns INVALID_VALUE unless this process created the pool for sharing by
+// descriptor.
+CUresult ExportPool(const DeviceList& devices, const MemPool& pool,
+                    Descriptor* file);
+
+// Adds an imported pool to `pools`. Returns INVALID_VALUE if ExportPool did not
+// make the descriptor, and INVALID_DEVICE if this process does not see its
+// device.
+CUresult ImportPool(const DeviceList& devices, int fd, PoolTable& pools,
+                    CUmemoryPool* pool);
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_LAB_DEVICE_ALLOCATIONS_POOL_FILE_H_
