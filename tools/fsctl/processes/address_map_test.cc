@@ -54,7 +54,7 @@ TEST(CodeSymbolsTest, AddressInThisProgramIsNamedAndDemangled) {
   const auto address = reinterpret_cast<uint64_t>(&CodeSymbolsProbe) + 2;
   EXPECT_THAT(map.Name(address),
               HasSubstr("fineserve::fsctl::CodeSymbolsProbe(int)+0x1 "
-                        "(fsctl_inspect_test+0x"));
+                        "(fsctl_processes_test+0x"));
 }
 
 TEST(CodeSymbolsTest, OtherFileHasNoNames) {
