@@ -158,40 +158,42 @@
 extern "C" {
 #endif
 
-// Sets the sleep before each copy, fill and host function.
+// Sets how long the device sleeps before each copy, fill and host function.
 void emucuda_set_stream_delay_us(unsigned microseconds);
 
-// Sets EMUCUDA_LINGER_MS from now on. Returns 0, or -1 before cuInit or if the
-// helper cannot be started.
+// Changes EMUCUDA_LINGER_MS. Returns 0, or -1 before cuInit or if the helper
+// cannot be started.
 int emucuda_set_linger_ms(unsigned milliseconds);
 
 // Replace all injected failures or latencies. The syntax is that of the
-// environment; "" or NULL clears them. "@n" counts calls from this moment on.
-// Return 0, or -1, and change nothing, if the text is malformed.
+// environment variables; "" or NULL clears them. "@n" counts calls from this
+// moment. Return 0, or -1, without changing anything, if the text is malformed.
 int emucuda_set_failures(const char* rules);
 int emucuda_set_latency_us(const char* rules);
 
 // Returns how often this process has called an exported symbol so far,
-// including injected failures; 0 for unknown symbols.
+// including calls that failed by injection; 0 for unknown symbols.
 uint64_t emucuda_call_count(const char* symbol);
 
 // Returns the driver's own function, whatever a preloaded library exports under
 // this name; null for unknown symbols.
 void* emucuda_entry_point(const char* symbol);
 
-// Returns how many bytes of a device any process references; 0 before cuInit.
+// Returns how many bytes of a device are referenced by any process; 0 before
+// cuInit.
 uint64_t emucuda_used_bytes(int device);
 
-// Makes the 2 MiB around a device address a bad page: from now on a copy that
-// reads it kills the context of its process (CUDA error 214), whichever process
-// that is, and NVML counts one more error. Writes succeed, and mend nothing.
-// Once no process references the page it is allocated to none. Returns 0, or -1
-// if nothing is mapped there or the device has eight such pages.
+// Makes the 2 MiB around a device address a bad page. From now on, a copy that
+// reads the page kills the context of the copying process (CUDA error 214),
+// whichever process that is, and NVML counts one more error. Writes succeed but
+// do not repair the page. Once no process references the page, it is never
+// allocated again. Returns 0, or -1 if nothing is mapped there or the device
+// already has eight bad pages.
 int emucuda_spoil(uint64_t address);
 
 // Makes a host function the kernel of a (mangled) name, in libraries and
-// modules that have not been asked for the name yet. It runs on the stream,
-// once per launch, and gets pointers to copies of the launch's first
+// modules that have not looked the name up yet. The function runs on the
+// stream, once per launch, and gets pointers to copies of the launch's first
 // `arguments` arguments, of the given sizes. Device memory is at its device
 // addresses; touching an unmapped address raises SIGSEGV. Returns 0, or -1 for
 // bad arguments.
@@ -201,8 +203,8 @@ int emucuda_register_kernel(const char* name, emucuda_kernel run,
                             size_t arguments);
 
 // Returns how many launches in this process were of kernels that the device
-// cannot run: they take their place in the stream and do nothing.
-// kernel_table.h lists the kernels that it can run.
+// cannot run: such launches take their turn in the stream and do nothing.
+// kernel_table.h lists the kernels that the device can run.
 uint64_t emucuda_skipped_launches(void);
 
 #ifdef __cplusplus

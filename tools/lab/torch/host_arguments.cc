@@ -6,8 +6,8 @@
 namespace fineserve::host_device {
 namespace {
 
-// Advance of a CUDA generator by a draw of at most a few thousand numbers;
-// vLLM's first runner takes it back by as much after a sample that it drops.
+// How far a draw of at most a few thousand numbers advances a CUDA generator;
+// vLLM's first runner subtracts as much after a sample that it drops.
 constexpr uint64_t kOffsetStep = 4;
 
 }  // namespace
@@ -22,8 +22,8 @@ at::Tensor HostTensors::Wrap(const at::Tensor& device) {
   Pair& pair = by_device_[storage.unsafeGetStorageImpl()];
   if (!pair.host) {
     pair.device = storage;
-    // Resizable, so that an operator can enlarge an out= tensor; it is then in
-    // memory of the host, and the caller copies it back.
+    // Resizable, so that an operator can enlarge an out= tensor; its data is
+    // then in host memory, and the caller copies it back.
     pair.host =
         c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(),
                      c10::DataPtr(storage.mutable_data(), at::Device(at::kCPU)),
@@ -73,7 +73,8 @@ void AdvanceGenerators(c10::ArrayRef<c10::IValue> arguments) {
 
 at::Generator HostGenerator(const at::Generator& device) {
   if (!device.defined() || device.device().is_cpu()) return device;
-  // SplitMix64's finalizer: the host's generator takes 32 bits of it.
+  // Mixes with SplitMix64's finalizer, because the host's generator uses only
+  // 32 bits of the seed.
   uint64_t mixed =
       device.current_seed() + (device.get_offset() + 1) * 0x9E3779B97F4A7C15;
   mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9;

@@ -12,15 +12,15 @@
 namespace fineserve::host_device {
 
 // CPU tensors on the memory of CUDA tensors. Tensors that share a storage on
-// the device share one here, so that an operator sees how its arguments alias.
-// They own nothing: like a kernel's pointers they are valid while the stream's
-// order protects the memory.
+// the device also share one here, so that an operator sees how its arguments
+// alias. The CPU tensors own nothing: like a kernel's pointers, they are valid
+// while the stream's order protects the memory.
 class HostTensors {
  public:
   at::Tensor Wrap(const at::Tensor& device);
-  // The device's storage that a CPU tensor's memory belongs to; null if to
-  // none. A CPU operator that enlarged a tensor has moved it off the device's
-  // memory.
+  // Returns the device's storage that contains a CPU tensor's memory; null if
+  // none does. If a CPU operator enlarged a tensor, the tensor has left the
+  // device's memory.
   c10::Storage DeviceStorageOf(const at::Tensor& host) const;
 
  private:
@@ -31,16 +31,17 @@ class HostTensors {
   std::unordered_map<const c10::StorageImpl*, c10::Storage> by_host_;
 };
 
-// A tensor made of a Python number does not decide the type of a result.
+// Copies the mark of a Python number's tensor, which does not decide the type
+// of a result.
 void KeepWrappedNumber(const at::Tensor& from, const at::Tensor& to);
 
-// One call's arguments on another backend: every tensor through `convert`,
-// every CUDA device replaced, in the order of the schema.
+// Returns one call's arguments for another backend, in the order of the schema:
+// every tensor passed through `convert`, every CUDA device replaced.
 template <typename Convert>
 torch::jit::Stack ConvertArguments(c10::ArrayRef<c10::IValue> arguments,
                                    c10::Device device, Convert convert);
 
-// The properties of the arguments that decide how the call can run.
+// The properties of the arguments that determine how the call can run.
 struct ArgumentKinds {
   bool cpu_tensors = false;  // of a dimension or more: may change during the
                              // call
@@ -48,12 +49,12 @@ struct ArgumentKinds {
 };
 ArgumentKinds KindsOf(c10::ArrayRef<c10::IValue> arguments);
 
-// Replaces a generator of the device by one of the host for one call. Its draws
-// are a function of the device's seed and offset, as on a GPU, but other
-// numbers.
+// Replaces a generator of the device by one of the host, for one call. As on a
+// GPU, its draws depend only on the device's seed and offset, but the numbers
+// differ from a GPU's.
 at::Generator HostGenerator(const at::Generator& device);
 
-// Moves the offsets of a call's generators of the device past its draws.
+// Advances the offsets of a call's device generators past its draws.
 void AdvanceGenerators(c10::ArrayRef<c10::IValue> arguments);
 
 // Implementation.

@@ -18,8 +18,8 @@
 #include "tools/lab/torch/host_arguments.h"
 #include "tools/lab/torch/result_shapes.h"
 
-// As in cuda_runtime_api.h, which this library is built without. PyTorch has
-// loaded the runtime.
+// Declared as in cuda_runtime_api.h, because this library is built without that
+// header. PyTorch has loaded the runtime.
 extern "C" int cudaLaunchHostFunc(void* stream, void (*function)(void*),
                                   void* user_data);
 
@@ -46,10 +46,10 @@ c10::Stream CurrentStream(const c10::impl::VirtualGuardImpl& cuda) {
   return cuda.getStream(cuda.getDevice());
 }
 
-// Runs `work` on PyTorch's current CUDA stream, behind what was submitted
-// before it (cudaLaunchHostFunc). As with a kernel, the caller does not wait,
-// and work that fails ends the process: nothing that follows it could be right.
-// `name` is what the message then says.
+// Runs `run` on PyTorch's current CUDA stream, after everything that was
+// submitted before it (cudaLaunchHostFunc). As with a kernel, the caller does
+// not wait, and a failure of the work ends the process, because nothing after
+// it could be right. The message then contains `name`.
 void Enqueue(const char* name, std::function<void()> run) {
   const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
   auto work = std::make_unique<Work>(Work{name, std::move(run)});
@@ -86,7 +86,8 @@ void RunOnHost(const c10::OperatorHandle& op, Stack* stack) {
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
 
-// The position of the argument that a result is, if the schema says so.
+// Returns the position of the argument that is also this result, if the schema
+// says so.
 std::optional<size_t> ArgumentOfResult(const c10::FunctionSchema& schema,
                                        const c10::Argument& result) {
   if (result.alias_info() == nullptr) return std::nullopt;
@@ -127,7 +128,7 @@ at::Tensor NewDeviceTensor(c10::IntArrayRef sizes, c10::IntArrayRef strides,
 bool MustWait(const c10::OperatorHandle& op, Arguments arguments) {
   static const bool synchronous = getenv("HOST_DEVICE_SYNCHRONOUS") != nullptr;
   if (synchronous || op.hasTag(at::Tag::data_dependent_output) ||
-      // The host's generators are drawn from in the order of the program.
+      // The host's generators must be drawn from in the order of the program.
       op.hasTag(at::Tag::nondeterministic_seeded) ||
       !AllResultsAreTensors(op.schema())) {
     return true;
@@ -146,10 +147,10 @@ void ResizeOutArguments(const c10::FunctionSchema& schema, Arguments arguments,
   }
 }
 
-// A call whose results are known before it runs.
+// A call whose results have a known shape before it runs.
 class EnqueuedCall {
  public:
-  // Returns null if the results are not known.
+  // Returns null if the shapes of the results are not known.
   static std::unique_ptr<EnqueuedCall> Prepare(const c10::OperatorHandle& op,
                                                Arguments arguments) {
     if (MustWait(op, arguments)) return {};
@@ -164,7 +165,7 @@ class EnqueuedCall {
         new EnqueuedCall(op, arguments, shapes));
   }
 
-  // Enqueues it and returns its results on the device.
+  // Enqueues the call and returns its results on the device.
   static Stack Launch(std::unique_ptr<EnqueuedCall> call) {
     Stack results = std::move(call->results_);
     const char* const name = call->op_.schema().name().c_str();

@@ -12,9 +12,9 @@
 namespace fineserve::host_device {
 
 // Runs an operator's CPU kernel on the memory of its CUDA tensors. If the
-// shapes of its results are known beforehand it is enqueued on the current
-// stream and takes its turn there, as a kernel does; otherwise it waits for the
-// stream, as operators of such results do on a GPU too.
+// shapes of the results are known beforehand, the call is enqueued on the
+// current stream and takes its turn there, as a kernel does. Otherwise it waits
+// for the stream, as operators with such results do on a GPU, too.
 class HostKernel : public c10::OperatorKernel {
  public:
   // True if a call is the device's own work (an allocation, a plain copy),
@@ -33,8 +33,8 @@ class HostKernel : public c10::OperatorKernel {
   std::optional<c10::SafeKernelFunction> cuda_;
 };
 
-// Number of operators of this process that were enqueued, and, by name, of
-// those that waited for the stream.
+// How many operators of this process were enqueued, and how many waited for the
+// stream, by name.
 struct OperatorCounts {
   int64_t enqueued;
   std::map<std::string, int64_t> waited;

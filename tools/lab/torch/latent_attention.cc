@@ -5,12 +5,13 @@
 namespace fineserve::host_device {
 namespace {
 
-// Indexing knows no FP8: it moves bytes.
+// Indexing does not support FP8, so it moves bytes.
 at::Tensor Movable(const at::Tensor& tensor) {
   return tensor.element_size() == 1 ? tensor.view(at::kByte) : tensor;
 }
 
-// [end - first, R + P]: the entries of a request whose block table is `blocks`.
+// Returns [end - first, R + P]: the cache entries of a request whose block
+// table is `blocks`.
 at::Tensor Entries(const at::Tensor& kv_cache, const at::Tensor& blocks,
                    int64_t first, int64_t end, const at::Tensor& scale) {
   const int64_t block_tokens = kv_cache.size(1);

@@ -5,7 +5,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Indexing knows no FP8: it moves bytes.
+// Indexing does not support FP8, so it moves bytes.
 at::Tensor Movable(const at::Tensor& tensor) {
   return tensor.element_size() == 1 ? tensor.view(at::kByte) : tensor;
 }
@@ -16,8 +16,9 @@ at::Tensor Stored(const at::Tensor& tensor, const at::Tensor& scale,
   return (tensor.to(at::kFloat) / scale.to(at::kFloat)).to(type);
 }
 
-// [H, end - first, 2 D]: what a request whose block table is `blocks` keeps of
-// its tokens from `first`, which begins a block, to `end`.
+// Returns [H, end - first, 2 D]: the cached keys and values of a request's
+// tokens from `first`, which begins a block, to `end`; `blocks` is the
+// request's block table.
 at::Tensor Gather(const at::Tensor& kv_cache, const at::Tensor& blocks,
                   int64_t first, int64_t end) {
   const int64_t block_tokens = kv_cache.size(2);
@@ -33,7 +34,7 @@ at::Tensor Gather(const at::Tensor& kv_cache, const at::Tensor& blocks,
       .to(at::kFloat);
 }
 
-// The queries are those of the last tokens of `keys`.
+// Computes the attention of queries that belong to the last tokens of `keys`.
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& keys,
                   const at::Tensor& values, double scale, int64_t window) {
   const int64_t queries = query.size(1), tokens = keys.size(1);

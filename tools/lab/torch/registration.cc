@@ -1,5 +1,5 @@
-// Puts the host's kernels in the place of PyTorch's CUDA kernels when the
-// library is loaded.
+// Replaces PyTorch's CUDA kernels by the host's kernels when the library is
+// loaded.
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -16,8 +16,8 @@ namespace {
 
 using Arguments = c10::ArrayRef<c10::IValue>;
 
-// Operators that stay the device's: memory comes from its allocator, views are
-// no work, and a scalar is read by a copy.
+// Operators that remain with the device: its allocator provides memory, views
+// do no work, and a scalar is read by a copy.
 constexpr std::string_view kDevices[] = {"empty",
                                          "empty_strided",
                                          "resize_",
@@ -37,7 +37,7 @@ bool IsDevices(std::string_view name) {
   return false;
 }
 
-// A view's results alias arguments that it does not write.
+// True if a result aliases an argument that the operator does not write.
 bool IsView(const c10::FunctionSchema& schema) {
   for (const c10::Argument& result : schema.returns()) {
     const auto* const alias = result.alias_info();
@@ -55,12 +55,12 @@ bool HasHostKernel(const c10::OperatorHandle& op) {
   return false;
 }
 
-// A fill of a tensor without gaps, which the device has a kernel for.
+// True for a fill of a tensor without gaps, for which the device has a kernel.
 bool IsPlainFill(Arguments arguments) {
   return arguments[0].toTensor().is_non_overlapping_and_dense();
 }
 
-// Between host and device, or bytes as they are.
+// True for a copy to or from the host, or one without conversion.
 bool IsPlainCopy(Arguments arguments) {
   const at::Tensor& to = arguments[0].toTensor();
   const at::Tensor& from = arguments[1].toTensor();

@@ -16,14 +16,14 @@ namespace {
 using Arguments = c10::ArrayRef<c10::IValue>;
 using Shapes = std::optional<std::vector<ResultShape>>;
 
-// All that results can depend on, data apart, as bytes.
+// All that results can depend on, except data, as bytes.
 class Key {
  public:
   Key(const c10::OperatorHandle& op, Arguments arguments) {
     Append(&op.schema());
     for (const c10::IValue& value : arguments) Append(value);
   }
-  // True if every argument is of a kind that this class knows.
+  // True if this class knows the kinds of all arguments.
   bool complete() const { return complete_; }
   const std::string& bytes() const { return bytes_; }
 

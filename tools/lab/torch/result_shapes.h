@@ -16,10 +16,11 @@ struct ResultShape {
   at::ScalarType type;
 };
 
-// Shapes of an operator's results on the device, as its kernel for the meta
-// device gives them; an out= argument may have to be resized to its shape.
-// Nothing if that depends on data. The results of the schema must all be
-// tensors. Thread-safe; answers are kept, because many meta kernels are Python.
+// Returns the shapes of an operator's results on the device, as the operator's
+// kernel for the meta device reports them; an out= argument may have to be
+// resized to its shape. Returns nothing if the shapes depend on data. All
+// results of the schema must be tensors. Results are cached, because many meta
+// kernels are Python. Thread-safe.
 std::optional<std::vector<ResultShape>> ShapesOfResults(
     const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 

@@ -46,7 +46,7 @@ bool LegacyHeap::Fit(const Context& owner, uint64_t bytes, BlockKind kind,
                      CUdeviceptr* address) {
   for (auto& [base, chunk] : chunks_) {
     uint64_t offset;
-    // A larger chunk belongs to one large allocation.
+    // A larger chunk holds one large allocation only.
     if (chunk.owner != &owner || chunk.bytes != kGranularity) continue;
     if (chunk.kind != kind) continue;
     if (!FindGap(chunk.live, chunk.bytes, bytes, &offset)) continue;

@@ -50,7 +50,7 @@ class LegacyHeap {
   CUresult AddChunk(const Context& owner, PhysicalMemory& memory,
                     uint64_t bytes, BlockKind kind, CUdeviceptr* address)
       EMUCUDA_REQUIRES(mutex_);
-  // Finds room in a chunk that the owner has already. Returns false if there is
+  // Finds room in a chunk that the owner already has. Returns false if there is
   // none.
   bool Fit(const Context& owner, uint64_t bytes, BlockKind kind,
            CUdeviceptr* address) EMUCUDA_REQUIRES(mutex_);

@@ -9,12 +9,13 @@
 
 namespace fineserve::emucuda {
 
-// Places besides device ordinals where managed memory may be advised to be.
+// The places, besides device ordinals, that a program can name in its advice
+// about managed memory.
 inline constexpr int kOnHost = -1;   // CU_DEVICE_CPU
 inline constexpr int kNowhere = -2;  // CU_DEVICE_INVALID
 
 // A program's advice about one managed allocation. The emulator's memory never
-// moves, so advice is only remembered, for the allocation as a whole.
+// moves, so the advice is only remembered, and for the allocation as a whole.
 struct Advice {
   bool read_mostly = false;
   int preferred = kNowhere;

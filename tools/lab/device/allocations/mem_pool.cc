@@ -167,7 +167,7 @@ void MemPool::TrimLocked(uint64_t keep_bytes) {
     const Region& first = chunk->second.regions.begin()->second;
     const bool whole = imported_ || first.bytes == bytes;
     if (!whole || first.live != 0 || first.behind.stream != nullptr) continue;
-    // Never keep less than `keep_bytes`.
+    // Skips a chunk whose release would leave less than `keep_bytes`.
     if (!imported_ && reserved_ < keep_bytes + bytes) continue;
     space_.Remove(chunk->first, bytes);
     chunks_.erase(chunk);

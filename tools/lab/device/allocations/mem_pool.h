@@ -40,14 +40,14 @@ class MemPool {
   // Allocates memory that `stream` may use from its next operation on. Returns
   // INVALID_VALUE for an imported pool.
   CUresult Allocate(uint64_t bytes, const Stream& stream, CUdeviceptr* address);
-  // Frees memory for other streams once `behind` is reached. Returns false if
-  // no live allocation of this pool starts there.
+  // Frees memory; other streams may use it once `behind` is reached. Returns
+  // false if no live allocation of this pool starts at `address`.
   bool Free(CUdeviceptr address, const Dependency& behind);
-  // Releases whole free chunks while more than `keep_bytes` are reserved.
+  // Releases wholly free chunks while more than `keep_bytes` are reserved.
   void Trim(uint64_t keep_bytes);
-  // Trims to the release threshold, as every synchronisation does.
+  // Trims to the release threshold. Every synchronisation does this.
   void TrimToThreshold();
-  // True if nothing is live and every free has been reached.
+  // True if nothing is live and streams have reached every free.
   bool Empty();
 
   CUresult Import(const DeviceList& devices, const SharedBlock& block,
@@ -75,7 +75,8 @@ class MemPool {
   };
   using Chunks = std::map<CUdeviceptr, Chunk>;
 
-  // The value of a 64-bit attribute; null if there is no such attribute.
+  // Returns the value of a 64-bit attribute, or null if there is no such
+  // attribute.
   const uint64_t* Number(driver::CUmemPool_attribute attribute) const
       EMUCUDA_REQUIRES(mutex_);
   bool Usable(const Region& region, uint64_t bytes, const Stream& by) const
@@ -85,8 +86,8 @@ class MemPool {
   CUresult AddChunk(uint64_t bytes) EMUCUDA_REQUIRES(mutex_);
   CUresult PlaceChunk(std::shared_ptr<const MemoryObject> object,
                       Chunks::iterator* chunk) EMUCUDA_REQUIRES(mutex_);
-  // Turns freed regions whose streams have reached the place into free ones,
-  // and joins neighbours.
+  // Turns freed regions into free ones once their streams have reached the
+  // free, and joins neighbours.
   void Settle() EMUCUDA_REQUIRES(mutex_);
   void TrimLocked(uint64_t keep_bytes) EMUCUDA_REQUIRES(mutex_);
 

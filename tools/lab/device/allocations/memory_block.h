@@ -32,17 +32,18 @@ struct MemoryBlock {
   const MemPool* pool = nullptr;   // for kPool only
   unsigned host_flags = 0;         // for kHost only
   uint64_t id = 0;                 // unique among live blocks
-  // For device memory only: the object mapped around the block, and where.
+  // The object that is mapped around the block, and its address; for device
+  // memory only.
   std::shared_ptr<const MemoryObject> object = nullptr;
   CUdeviceptr object_base = 0;
 };
 
-// Blocks that share a granule start at multiples of this.
+// The alignment of blocks that share a granule, in bytes.
 inline constexpr uint64_t kBlockAlignment = 512;
 
 // Returns the id of a block inside a granule.
 inline uint64_t BlockId(const MemoryObject& object, uint64_t offset) {
-  // Blocks that share a granule are in its first 2 MiB.
+  // Blocks that share a granule are within its first 2 MiB.
   return object.allocation->serial() << 16 |
          static_cast<uint64_t>(object.device) << 13 |
          (offset / kBlockAlignment & 0x1fff);

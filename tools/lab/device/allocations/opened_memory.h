@@ -13,7 +13,7 @@
 namespace fineserve::emucuda {
 
 // Memory of other processes that cuIpcOpenMemHandle opened. Opening a handle
-// again yields the same address and is counted. Thread-safe.
+// again increments a count and yields the same address. Thread-safe.
 class OpenedMemory {
  public:
   explicit OpenedMemory(AddressSpace& space) : space_(space) {}
@@ -22,7 +22,7 @@ class OpenedMemory {
   // does.
   CUresult Open(const DeviceList& devices, const Context& owner,
                 const SharedBlock& block, CUdeviceptr* address);
-  // Returns INVALID_VALUE unless Open returned the address.
+  // Returns INVALID_VALUE if `address` did not come from Open.
   CUresult Close(CUdeviceptr address);
 
   bool Find(CUdeviceptr address, MemoryBlock* block) const;

@@ -10,16 +10,17 @@
 
 namespace fineserve::emucuda {
 
-// Host memory that the driver knows, because cuMemHostAlloc made it or
-// cuMemHostRegister lent it. Asynchronous copies use it without staging, and
-// the device reaches it at the host's own address. Thread-safe. Invariant:
+// Host memory that the driver knows because cuMemHostAlloc allocated it or
+// cuMemHostRegister registered it. Asynchronous copies use it without staging,
+// and the device reaches it at the host's address. Thread-safe. Invariant:
 // ranges do not overlap.
 class PinnedMemory {
  public:
   CUresult Allocate(const Context& owner, uint64_t bytes, unsigned flags,
                     void** host);
   CUresult Free(void* host);
-  // Returns HOST_MEMORY_ALREADY_REGISTERED if any byte of it is known already.
+  // Returns HOST_MEMORY_ALREADY_REGISTERED if any byte of the range is already
+  // known.
   CUresult Register(const Context& owner, void* host, uint64_t bytes,
                     unsigned flags);
   CUresult Unregister(void* host);
@@ -44,7 +45,8 @@ class PinnedMemory {
 
   mutable Mutex mutex_;
   Ranges ranges_ EMUCUDA_GUARDED_BY(mutex_);
-  // These ids differ from those of device memory (memory_block.h).
+  // The top bit keeps these ids distinct from those of device memory
+  // (memory_block.h).
   uint64_t next_id_ EMUCUDA_GUARDED_BY(mutex_) = uint64_t{1} << 63;
 };
 

@@ -6,18 +6,18 @@
 
 namespace fineserve::emucuda {
 
-// A pool is shared with another process through a descriptor that names the
-// device of its memory. Single allocations follow as shared blocks
-// (shared_block.h).
+// A process shares a pool through a descriptor that names the device of the
+// pool's memory. It then shares the pool's allocations one by one, as shared
+// blocks (shared_block.h).
 
-// Returns INVALID_VALUE unless this process created the pool for sharing by
+// Returns INVALID_VALUE unless this process created the pool to be shared by
 // descriptor.
 CUresult ExportPool(const DeviceList& devices, const MemPool& pool,
                     Descriptor* file);
 
-// Adds an imported pool to `pools`. Returns INVALID_VALUE if ExportPool did not
-// make the descriptor, and INVALID_DEVICE if this process does not see its
-// device.
+// Adds an imported pool to `pools`. Returns INVALID_VALUE if the descriptor
+// does not come from ExportPool, and INVALID_DEVICE if this process does not
+// see the pool's device.
 CUresult ImportPool(const DeviceList& devices, int fd, PoolTable& pools,
                     CUmemoryPool* pool);
 

@@ -22,20 +22,21 @@ class PoolTable {
   CUresult Destroy(CUmemoryPool pool);
   std::shared_ptr<MemPool> Find(CUmemoryPool pool) const;
 
-  // The pool is made at first use and lives as long as the process.
+  // Returns the device's default pool, made at first use; it lives as long as
+  // the process.
   CUmemoryPool Default(PhysicalMemory& memory, int device);
-  // Returns the default pool unless another one was set.
+  // Returns the pool that was set for the device, by default the default pool.
   CUmemoryPool Current(PhysicalMemory& memory, int device);
   // Returns INVALID_VALUE if the pool is unknown, imported or on another
   // device.
   CUresult SetCurrent(CUmemoryPool pool, int device);
 
-  // Finds the live allocation of any pool around an address. Returns false if
+  // Finds the live allocation around an address, in any pool. Returns false if
   // there is none.
   bool Find(CUdeviceptr address, MemoryBlock* block) const;
-  // Returns false if no live allocation of any pool starts there.
+  // Returns false if no live allocation of any pool starts at `address`.
   bool Free(CUdeviceptr address, const Dependency& behind);
-  // Called by every synchronisation.
+  // Trims every pool. Called by every synchronisation.
   void TrimToThresholds();
 
  private:

@@ -11,9 +11,9 @@
 
 namespace fineserve::emucuda {
 
-// The content of a legacy IPC handle and of a pool's exported pointer: a block
-// inside a granule of some device. The importer checks everything against the
-// device's directory, and refuses stale or invented blocks.
+// The content of a legacy IPC handle or of a pool's exported pointer: a block
+// inside a granule of some device. The importer checks every field against the
+// device's directory, and refuses stale or forged blocks.
 struct SharedBlock {
   static constexpr uint64_t kMagic = 0x6b636f6c62756d65ull;  // "emublock"
 
@@ -30,9 +30,9 @@ static_assert(sizeof(SharedBlock) == 64);
 
 SharedBlock Share(const DeviceList& devices, const MemoryBlock& block);
 
-// References the granule of a shared block. Returns INVALID_VALUE if the block
-// is not of `kind` or its memory is gone, and INVALID_DEVICE if this process
-// does not see its device.
+// Takes a reference to the granule of a shared block. Returns INVALID_VALUE if
+// the block is not of `kind` or its memory is gone, and INVALID_DEVICE if this
+// process does not see its device.
 CUresult Attach(const DeviceList& devices, const SharedBlock& block,
                 BlockKind kind, std::shared_ptr<const MemoryObject>* object);
 

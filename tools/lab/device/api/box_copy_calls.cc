@@ -1,4 +1,4 @@
-// Exported functions: copies in two and three dimensions.
+// Exported functions: two- and three-dimensional copies.
 
 #include "tools/lab/device/api/call_frame.h"
 #include "tools/lab/device/api/exported_prototypes.h"
@@ -21,8 +21,8 @@ using emucuda::Wait;
 
 namespace {
 
-// One side of a copy: the address of its first byte, and the distances between
-// rows and between slices in bytes.
+// One side of a copy: the address of its first byte, and the distances in bytes
+// from row to row and from slice to slice.
 struct Side {
   CUdeviceptr first = 0;
   uint64_t pitch = 0;
@@ -60,7 +60,7 @@ bool Pageable(const Place& place, uint64_t bytes) {
   return !place.on_device && !IsPinned(place.address, bytes);
 }
 
-// If pageable memory takes part, the copy is complete on return, whatever
+// If either side is pageable memory, the copy is complete on return, whatever
 // `wait` says.
 CUresult CopySides(Context& context, const Side& to, const Side& from,
                    uint64_t width, uint64_t height, uint64_t depth,
@@ -102,7 +102,8 @@ CUresult Copy2D(Context& context, const CUDA_MEMCPY2D* copy, CUstream stream,
                    stream, wait);
 }
 
-// CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER have fields of the same names.
+// A template, because CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER have fields of the
+// same names.
 template <typename Copy>
 CUresult Copy3D(Context& context, const Copy* copy, CUstream stream,
                 Wait wait) {

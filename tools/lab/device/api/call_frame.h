@@ -24,8 +24,8 @@ enum class Require {
 };
 
 // The per-thread variant through which this thread entered a plain function, if
-// any. Then the variant is counted and logged, and stream 0 means the thread's
-// own. Confined to one thread.
+// any. If there is one, the variant is counted and logged, and stream 0 means
+// the thread's own stream. Confined to one thread.
 class PerThreadCall {
  public:
   explicit PerThreadCall(Entry variant) { current_ = variant; }
@@ -105,7 +105,7 @@ CUresult ForwardInContext(Entry entry, CUresult (*body)(Context&, Args...),
   });
 }
 
-// Returns INVALID_DEVICE unless this process sees a device of that ordinal.
+// Returns INVALID_DEVICE unless this process sees a device with that ordinal.
 CUresult CheckDevice(CUdevice ordinal);
 
 // Runs `body()` if the device exists, with or without a context.

@@ -41,7 +41,7 @@ CUcontext HandleOf(Context* context) {
   return reinterpret_cast<CUcontext>(context);
 }
 
-// Afterwards, memory pools release all unused memory.
+// Waits for the context; afterwards, memory pools release all unused memory.
 CUresult Synchronize(Context& context) {
   const CUresult result = context.Synchronize();
   emucuda::Pools().TrimToThresholds();
@@ -92,7 +92,8 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
   return SetPrimaryFlags(Entry::cuDevicePrimaryCtxSetFlags_v2, device);
 }
 
-// The first versions, which the CUDA runtime still asks for, do the same.
+// The first versions, which the CUDA runtime still looks up, do the same as the
+// later ones.
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   return ReleasePrimary(Entry::cuDevicePrimaryCtxRelease, device);
 }

@@ -30,8 +30,8 @@ namespace {
 
 using emucuda::HostLink;
 
-// A copy between host and device takes as long as the link of the device that
-// copies, wherever the device memory is.
+// Copies; a copy between host and device takes as long as the link of the
+// copying device needs, whichever device the memory is on.
 CUresult CopyByLink(const emucuda::AddressSpace& space, int device, Place to,
                     Place from, size_t bytes) {
   HostLink* const link = to.on_device == from.on_device
@@ -45,8 +45,8 @@ CUresult CopyByLink(const emucuda::AddressSpace& space, int device, Place to,
   return result;
 }
 
-// Pageable sources of up to this size are staged during the call, as a real
-// driver does.
+// Pageable sources of up to this many bytes are staged during the call, as with
+// a real driver.
 constexpr size_t kStagedBytes = 64 << 10;
 
 CUdeviceptr Address(const void* host) {
@@ -67,9 +67,10 @@ CUresult CopyStaged(Context& context, CUdeviceptr to, CUdeviceptr from,
                   });
 }
 
-// With unified addressing the addresses tell host from device memory. As CUDA
-// documents, a copy from or to pageable memory is complete when the call
-// returns, except for small ones that are staged.
+// Copies between any two addresses: with unified addressing, an address shows
+// whether it is host or device memory. As CUDA documents, a copy from or to
+// pageable memory is complete when the call returns, unless it is small and
+// staged.
 CUresult CopyAny(Context& context, CUdeviceptr to, CUdeviceptr from,
                  size_t bytes, CUstream stream, Wait wait) {
   if (bytes == 0) return CUDA_SUCCESS;
@@ -128,8 +129,8 @@ CUresult CopyPeer(Context& context, CUdeviceptr to, CUcontext to_context,
   return CopyWithin(context, to, from, bytes, stream);
 }
 
-// The copies of a batch may run in any order; here they run in the order of the
-// list. `failed`, if given, receives the index of the copy that could not be
+// Submits the copies of a batch in the order of the list; CUDA allows any
+// order. `failed`, if given, receives the index of the copy that could not be
 // submitted.
 CUresult CopyBatch(Context& context, const CUdeviceptr* to,
                    const CUdeviceptr* from, const size_t* bytes, size_t count,

@@ -96,9 +96,9 @@ CUresult DriverState::OpenDevices(std::string* complaint) {
   return CUDA_SUCCESS;
 }
 
-// A fork must wait until no critical section is locked, because the child would
-// share the lock and keep it for life. A forked child that forks has nothing to
-// lock.
+// Makes a fork wait until no critical section is locked, because the child
+// would share the lock and keep it for life. If a forked child forks, it has
+// nothing to lock.
 void DriverState::BeforeFork() {
   if (Get().forked()) return;
   for (const Device& device : Get().devices_) device.memory->LockForFork();

@@ -24,13 +24,14 @@ class DriverState {
  public:
   static DriverState& Get();
 
-  // Opens the devices, once; later calls return the first one's result.
+  // Opens the devices at the first call; later calls return the first call's
+  // result.
   CUresult Init();
   // Returns NOT_INITIALIZED before Init, and in a child forked after it.
   CUresult ready() const;
   bool forked() const;
 
-  // Whether device nodes can be opened now.
+  // True if device nodes can be opened now.
   bool NodesOpen() const;
   const Settings& settings() const { return settings_; }
   const DeviceList& devices() const { return devices_; }  // empty before Init
@@ -53,7 +54,8 @@ class DriverState {
   CallLog log_;
   Linger linger_;
 
-  // Release in Init, which publishes devices_; acquire in ready().
+  // Stored with release in Init, which publishes devices_; loaded with acquire
+  // in ready().
   std::atomic<State> state_{State::kUninitialised};
   Mutex init_mutex_;
   DeviceList devices_;  // const once state_ is kReady

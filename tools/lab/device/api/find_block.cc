@@ -16,8 +16,8 @@ bool FindMapping(CUdeviceptr address, MemoryBlock* block) {
   CUdeviceptr base;
   uint64_t bytes;
   std::shared_ptr<const MemoryObject> object;
-  // Memory that the driver itself placed belongs to no block outside of its
-  // live allocations.
+  // Memory that the driver placed itself belongs to a block only where an
+  // allocation is live.
   if (Addresses().GetMapping(address, &base, &bytes, &object) != CUDA_SUCCESS ||
       object->handle == 0) {
     return false;

@@ -1,6 +1,7 @@
 // Exported functions: graphs of fills and copies. As on a device, addresses are
-// recorded as numbers and resolved when a launch runs: a graph works on what is
-// mapped there then, and not on what was mapped when it was made.
+// recorded as numbers and resolved when a launch runs: a graph works on the
+// memory that is mapped there then, not on the memory that was mapped when the
+// graph was made.
 
 #include <algorithm>
 #include <memory>
@@ -32,7 +33,7 @@ using FillNode = CUDA_MEMSET_NODE_PARAMS;
 // The nodes of a graph when it was instantiated. Never changed.
 using Executable = std::vector<Node>;
 
-// Like all driver state, made at first use and never destroyed.
+// Created at first use and never destroyed, like all driver state.
 HandleRegistry<CUgraphExec, Executable>& Executables() {
   static auto& executables = *new HandleRegistry<CUgraphExec, Executable>;
   return executables;
@@ -71,7 +72,8 @@ bool OnDevice(CUmemorytype type, CUdeviceptr address) {
          emucuda::IsDevice(address);
 }
 
-// Supports copies within the device only, of one or more rows but no slices.
+// Converts a copy node. Supports only copies within the device, of one or more
+// rows but no slices.
 CUresult ToBox(const CUDA_MEMCPY3D& copy, emucuda::Box* box) {
   if (copy.WidthInBytes == 0 || copy.Height == 0 || copy.Depth == 0) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -143,7 +145,7 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
     const std::shared_ptr<Graph> found = Graphs().Find(graph);
     if (found == nullptr || count == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const std::vector<CUgraphNode> all = found->Handles();
-    // As CUDA documents it: with room for more, the rest is null.
+    // As CUDA documents, if there is room for more nodes, the rest is null.
     for (size_t i = 0; nodes != nullptr && i < *count; ++i) {
       nodes[i] = i < all.size() ? all[i] : nullptr;
     }

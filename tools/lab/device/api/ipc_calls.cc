@@ -1,6 +1,6 @@
-// Exported functions: legacy sharing between processes. Memory is really
-// shared. Memory of the VMM calls and of pools is shared by other handles, so
-// these functions refuse it, as a real driver does.
+// Exported functions: legacy sharing between processes. The memory is really
+// shared. Memory of the VMM calls and of pools is shared through other handles,
+// so these functions refuse it, as a real driver does.
 
 #include "tools/lab/device/allocations/legacy_heap.h"
 #include "tools/lab/device/allocations/opened_memory.h"

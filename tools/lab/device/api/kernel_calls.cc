@@ -57,8 +57,8 @@ KernelArguments CopyArguments(const HostKernel& kernel, void** arguments) {
   return copies;
 }
 
-// The journal's copies of what a launch will write, for as long as it is
-// queued.
+// Returns the journal's records of what a launch will write, for as long as it
+// is queued.
 std::vector<std::shared_ptr<Linger::Record>> QueueFills(
     const HostKernel& kernel, const KernelArguments& arguments, int device) {
   std::vector<std::shared_ptr<Linger::Record>> records;
@@ -70,12 +70,12 @@ std::vector<std::shared_ptr<Linger::Record>> QueueFills(
   return records;
 }
 
-// Runs or skips a kernel; either way it takes its place in the stream.
+// Runs or skips a kernel; a skipped kernel, too, takes its turn in the stream.
 CUresult Submit(Context& context, std::shared_ptr<Kernel> kernel,
                 CUstream handle, void** arguments) {
   const auto stream = emucuda::FindStream(context, handle);
-  // Copies may go to a stream of another context, launches may not (CUDA C++
-  // Programming Guide, "Stream and Event Behavior").
+  // A copy may go to a stream of another context, but a launch may not (CUDA
+  // C++ Programming Guide, "Stream and Event Behavior").
   if (stream == nullptr || &stream->context() != &context) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
@@ -88,7 +88,7 @@ CUresult Submit(Context& context, std::shared_ptr<Kernel> kernel,
     skipped_launches.fetch_add(1, std::memory_order_relaxed);
     return context.SubmitWork(*stream, [] { return CUDA_SUCCESS; });
   }
-  // Kernels that run take no packed buffer (`extra`).
+  // A packed argument buffer (`extra`) is not supported for kernels that run.
   if (arguments == nullptr) return CUDA_ERROR_INVALID_VALUE;
   KernelArguments copies = CopyArguments(*kernel->host(), arguments);
   const int device = context.device();
@@ -119,7 +119,7 @@ CUresult Launch(Entry entry, CUfunction function, const Shape& shape,
   });
 }
 
-// Runs `body(kernel)` on the kernel behind a CUkernel, on a device that exists.
+// Runs `body(kernel)` on the kernel behind a CUkernel, if the device exists.
 template <typename Body>
 CUresult CallOnKernel(Entry entry, CUkernel handle, CUdevice device,
                       Body body) {
@@ -176,7 +176,7 @@ CUresult PotentialBlockSize(int* grid_blocks, int* block_threads, int limit) {
   }
   *block_threads =
       limit == 0 ? kMaxThreadsPerBlock : std::min(limit, kMaxThreadsPerBlock);
-  // Two full blocks on each multiprocessor.
+  // Suggests two full blocks per multiprocessor.
   *grid_blocks = 2 * emucuda::kMultiprocessors;
   return CUDA_SUCCESS;
 }

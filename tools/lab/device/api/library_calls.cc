@@ -1,5 +1,5 @@
-// Exported functions: libraries and modules. A CUmodule is a CUlibrary here,
-// and a CUfunction a CUkernel.
+// Exported functions: libraries and modules. Here a CUmodule is a CUlibrary,
+// and a CUfunction is a CUkernel.
 
 #include <cstdlib>
 #include <cstring>
@@ -39,7 +39,7 @@ CUresult LoadFile(const char* path, CUlibrary* library) {
   if (path == nullptr || library == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::ifstream file(path, std::ios::binary);
   if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
-  // One more byte terminates text.
+  // The extra byte terminates text.
   char start[emucuda::kCodeHeaderBytes + 1] = {};
   file.read(start, emucuda::kCodeHeaderBytes);
   return LoadImage(start, library);
@@ -154,7 +154,7 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module,
       });
 }
 
-// Images are not interpreted, so the driver knows no variables.
+// Images are not interpreted, so the driver knows no variables of theirs.
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes,
                               CUmodule module, const char* name) {
   return CallInContext(Entry::cuModuleGetGlobal_v2, Logged(module),

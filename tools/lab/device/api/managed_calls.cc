@@ -91,7 +91,7 @@ CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice,
   return CUDA_SUCCESS;
 }
 
-// Managed memory never moves, so the stream gets nothing to do.
+// Gives the stream nothing to do, because managed memory never moves.
 CUresult Prefetch(Context& context, CUdeviceptr address, size_t bytes,
                   int ordinal, CUstream stream) {
   if (emucuda::FindStream(context, stream) == nullptr) {
@@ -233,8 +233,8 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr* addresses, size_t* bytes,
                        });
 }
 
-// Discarding may lose bytes. Programs must notice that it does not happen here,
-// so it is refused instead of ignored.
+// Refuses, because discarding may lose bytes: a program must notice that the
+// emulator does not do it.
 CUresult cuMemDiscardBatchAsync(CUdeviceptr* addresses, size_t* bytes,
                                 size_t count, unsigned long long flags,
                                 CUstream stream) {

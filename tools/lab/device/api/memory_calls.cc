@@ -188,8 +188,8 @@ CUresult cuMemHostGetFlags(unsigned int* flags, void* host) {
   });
 }
 
-// There are no dma-buf descriptors here: CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
-// is 0.
+// Not supported: there are no dma-buf descriptors here
+// (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0).
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address,
                                        size_t bytes, CUmemRangeHandleType type,
                                        unsigned long long flags) {

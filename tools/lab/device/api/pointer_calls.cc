@@ -1,4 +1,4 @@
-// Exported functions: what a pointer is.
+// Exported functions: attributes of pointers.
 
 #include <cstring>
 
@@ -31,15 +31,15 @@ CUresult Answer(void* value, T answer) {
 
 bool IsHost(const MemoryBlock& block) { return block.kind == BlockKind::kHost; }
 
-// Returns the handle types that the memory may be exported as, as a bit set.
+// Returns the handle types as which the memory can be exported, as a bit set.
 uint64_t HandleTypes(const MemoryBlock& block) {
   if (block.kind == BlockKind::kPool) return block.pool->props().handleTypes;
   if (block.kind != BlockKind::kVirtual) return CU_MEM_HANDLE_TYPE_NONE;
   return block.object->prop.requestedHandleTypes;
 }
 
-// Memory that the driver places is capable if the device is; mapped memory is
-// capable if it was created so.
+// True for memory that the driver places if the device is RDMA-capable, and for
+// mapped memory if it was created as such.
 bool RdmaCapable(const MemoryBlock& block) {
   if (block.kind == BlockKind::kVirtual) {
     return block.object->prop.allocFlags.gpuDirectRDMACapable != 0;
@@ -78,7 +78,7 @@ CUresult MappingOf(const MemoryBlock& block, CUpointer_attribute attribute,
   return Answer(value, whole ? block.bytes : block.object->allocation->bytes());
 }
 
-// Answers one attribute of the block around `address`.
+// Writes one attribute of the block around `address` to `value`.
 CUresult Describe(const MemoryBlock& block, CUdeviceptr address,
                   CUpointer_attribute attribute, void* value) {
   switch (attribute) {
@@ -126,7 +126,7 @@ CUresult Describe(const MemoryBlock& block, CUdeviceptr address,
   }
 }
 
-// Returns how many bytes the answer takes.
+// Returns the size of the attribute's value in bytes.
 size_t AnswerBytes(CUpointer_attribute attribute) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -182,7 +182,7 @@ CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute,
               });
 }
 
-// Does not fail because of an unknown address or attribute: it answers zeros.
+// Writes zeros for an unknown address or attribute instead of failing.
 CUresult cuPointerGetAttributes(unsigned int count,
                                 CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr address) {

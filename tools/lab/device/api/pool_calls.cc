@@ -51,7 +51,8 @@ CUresult Allocate(Context& context, CUdeviceptr* address, size_t bytes,
   return pool->Allocate(bytes, *stream, address);
 }
 
-// Frees behind a marker in the stream, which is ordered like any work.
+// Frees the memory behind a marker in the stream, which is ordered like any
+// other work.
 CUresult Free(Context& context, CUdeviceptr address, CUstream handle) {
   const auto stream = emucuda::FindStream(context, handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -99,7 +100,7 @@ CUresult Export(const MemPool& pool, int* fd) {
 
 CUresult SetAccess(MemPool& pool, const CUmemAccessDesc& desc) {
   if (const CUresult result = CheckPoolLocation(desc.location)) return result;
-  // As CUDA documents, a pool's own device cannot lose its access.
+  // As CUDA documents, a pool's own device cannot lose access to the pool.
   if (desc.location.id == pool.device() &&
       desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -236,7 +237,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* shareable,
                     type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
                   return CUDA_ERROR_INVALID_VALUE;
                 }
-                // The pointer holds the descriptor itself.
+                // The pointer itself holds the descriptor's number.
                 const auto fd =
                     static_cast<int>(reinterpret_cast<intptr_t>(shareable));
                 return emucuda::ImportPool(Devices(), fd, Pools(), pool);

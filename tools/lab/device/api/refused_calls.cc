@@ -1,5 +1,6 @@
-// Exported functions that the emulated device cannot do: linking of device
-// code, arrays, decompression, and the launches of former releases.
+// Exported functions for things that the emulated device cannot do: linking of
+// device code, arrays, decompression, and the launch functions of former
+// releases.
 
 #include "tools/lab/device/api/call_frame.h"
 #include "tools/lab/device/api/exported_prototypes.h"

@@ -28,7 +28,7 @@ void* const kFunctions[kEntries] = {
 #undef EMUCUDA_FUNCTION
 };
 
-// Does what Resolve does, among the variants of one kind.
+// Does what Resolve does, among per-thread or plain variants only.
 Resolution ResolveAmong(bool per_thread, const char* name, int wanted_version,
                         int driver_version) {
   Resolution best = {.status = driver::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
@@ -116,10 +116,10 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cuda_version,
               });
 }
 
-// The private tables are NVIDIA's, and the emulator does not provide them. The
-// caller is a CUDA runtime that is linked into a program or into one of its
-// libraries; its own message ("operation not supported") would not explain the
-// problem.
+// Refuses the private tables: they are NVIDIA's, and the emulator does not
+// provide them. The caller is a CUDA runtime that is linked into a program or
+// one of its libraries, whose own message ("operation not supported") would not
+// explain the problem.
 CUresult cuGetExportTable(const void** table, const CUuuid* id) {
   return Call(Entry::cuGetExportTable, Require::kNothing, [&] {
     if (table == nullptr || id == nullptr) return CUDA_ERROR_INVALID_VALUE;

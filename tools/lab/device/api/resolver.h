@@ -6,7 +6,8 @@
 
 namespace fineserve::emucuda {
 
-// Returns the driver's own definition, whatever a preloaded library exports.
+// Returns the driver's own definition of a function, whatever a preloaded
+// library exports.
 void* FunctionOf(Entry entry);
 
 struct Resolution {
@@ -14,9 +15,9 @@ struct Resolution {
   void* function;  // null unless status is SUCCESS
 };
 
-// Finds the newest version of `name` that is at most `wanted_version`, among
-// those that a driver of `driver_version` has. Takes a per-thread variant if
-// these are preferred and one fits, else a plain function.
+// Finds the newest version of `name` that is not above `wanted_version`, among
+// the versions that a driver of `driver_version` has. Returns a per-thread
+// variant if `prefer_per_thread` is true and one fits, else a plain function.
 Resolution Resolve(const char* name, int wanted_version, int driver_version,
                    bool prefer_per_thread);
 

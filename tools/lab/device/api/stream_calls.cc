@@ -49,7 +49,7 @@ CUresult CallOnEvent(Entry entry, CUevent handle, Body body) {
   return CallInContext(entry, Logged(handle), checked);
 }
 
-// Priorities out of range are clamped, as by a real driver.
+// Priorities out of range are clamped, as a real driver does.
 CUresult Create(Context& context, CUstream* stream, unsigned flags,
                 int priority = 0) {
   if (stream == nullptr || flags > CU_STREAM_NON_BLOCKING) {
@@ -81,8 +81,8 @@ CUresult Record(Event& event, Stream& stream) {
   return CUDA_SUCCESS;
 }
 
-// A stream that waits for a capture's event joins the capture. A stream that is
-// being captured cannot wait for work outside of its capture.
+// Makes a stream that waits for a capture's event join the capture. A stream
+// that is being captured cannot wait for work outside its capture.
 CUresult WaitCaptured(const Event& event, const std::shared_ptr<Stream>& stream,
                       bool* done) {
   const auto point = event.captured();
@@ -96,7 +96,8 @@ CUresult WaitCaptured(const Event& event, const std::shared_ptr<Stream>& stream,
   return CUDA_SUCCESS;
 }
 
-// A question about an event of a capture ends that capture, in any mode.
+// True if the event belongs to a capture. Querying such an event ends the
+// capture, in any mode.
 bool IsCaptured(const Event& event) {
   const auto point = event.captured();
   if (point == nullptr) return false;
@@ -132,7 +133,8 @@ CUresult Elapsed(const Event& start, const Event& end, float* milliseconds) {
   return CUDA_SUCCESS;
 }
 
-// An external recording (flag 1) counts as one of the capture's own here.
+// Records an event. Here, an external recording (flag 1) counts as a recording
+// inside the capture.
 CUresult RecordOn(Entry entry, CUevent event, CUstream stream, unsigned flags) {
   return CallOnStream(entry, stream, [&](Stream& s) {
     if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
@@ -152,7 +154,7 @@ CUresult ElapsedBetween(Entry entry, float* milliseconds, CUevent start,
   });
 }
 
-// An event that another process may open cannot measure time.
+// An event that other processes may open cannot measure time.
 CUresult CreateEvent(const Context& context, CUevent* event, unsigned flags) {
   std::shared_ptr<emucuda::SharedEvent> shared;
   if ((flags & CU_EVENT_INTERPROCESS) != 0) {

@@ -99,7 +99,7 @@ CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
   });
 }
 
-// The callback runs even if the context has died; it receives the error.
+// The callback runs even if the context has died; it then receives the error.
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback,
                              void* user_data, unsigned int flags) {
   return AskStream(

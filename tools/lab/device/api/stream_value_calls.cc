@@ -61,7 +61,7 @@ CUresult Write(Context& context, CUstream stream, CUdeviceptr address,
       });
 }
 
-// Blocks the stream until the condition is met, as on a device.
+// Blocks the stream, as on a device, until the condition is met.
 template <typename Word>
 CUresult Await(Context& context, CUstream stream, CUdeviceptr address,
                Word value, unsigned flags) {
@@ -110,7 +110,7 @@ CUresult Run(Context& context, CUstream stream,
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-// In the order given; ends with the first that is refused.
+// Runs the operations in the given order, up to the first that is refused.
 CUresult RunAll(Context& context, CUstream stream, unsigned count,
                 CUstreamBatchMemOpParams* operations, unsigned flags) {
   // Fewer than 256: the driver's limit.

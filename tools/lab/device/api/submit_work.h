@@ -10,15 +10,15 @@
 
 namespace fineserve::emucuda {
 
-// Finds the stream behind a handle: 0 is the current context's default stream
-// or, in a per-thread variant, the calling thread's own. Returns null if there
-// is none, or if its context is gone.
+// Finds the stream behind a handle; 0 is the current context's default stream
+// or, in a per-thread variant, the calling thread's own stream. Returns null if
+// there is no such stream, or if its context is gone.
 std::shared_ptr<Stream> FindStream(Context& current, CUstream handle);
 
 enum class Wait { kNo, kYes };
 
 // Submits work to the stream behind a handle. Returns INVALID_HANDLE if there
-// is none.
+// is no such stream.
 CUresult SubmitTo(Context& context, CUstream handle, Wait wait,
                   std::function<CUresult()> work);
 

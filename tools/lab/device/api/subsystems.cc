@@ -17,8 +17,8 @@
 namespace fineserve::emucuda {
 namespace {
 
-// Memory that a context takes: on a real GPU some hundred MiB of 80 GiB for
-// code, stacks and queues; a small device is small throughout.
+// Returns how much memory a context takes: on a real GPU, a few hundred MiB of
+// 80 GiB for code, stacks and queues; on a small device, proportionally less.
 uint64_t ContextBytes(const PhysicalMemory& memory) {
   constexpr uint64_t kMost = uint64_t{500} << 20;
   constexpr uint64_t kSizes = 8;
@@ -84,7 +84,7 @@ ContextTable& Contexts() {
       [](int device, ContextTable::Upkeep* upkeep) {
         PhysicalMemory& memory = Devices().memory(device);
         const Settings& settings = DriverSettings();
-        // Its slot is not among other descriptions' slots.
+        // Clients() does not list this process's own slot.
         if (settings.exclusive && !memory.Clients().empty()) {
           return static_cast<CUresult>(46);  // CUDA_ERROR_DEVICE_UNAVAILABLE
         }

@@ -1,5 +1,5 @@
-// Exported functions: descriptors of tensors for kernels that copy by them. The
-// emulated GPU has compute capability 8.0, on which the driver has none.
+// Exported functions: tensor descriptors, which some kernels use for copies.
+// The emulated GPU has compute capability 8.0, for which the driver has none.
 
 #include "tools/lab/device/api/call_frame.h"
 #include "tools/lab/device/api/exported_prototypes.h"

@@ -92,8 +92,8 @@ CUresult Import(int fd, CUmemGenericAllocationHandle* handle) {
     const CUresult result = Devices().memory(device).Import(fd, &allocation);
     if (result == CUDA_ERROR_INVALID_VALUE) continue;
     if (result != CUDA_SUCCESS) return result;
-    // It does not say whether it was made for network cards, as with driver
-    // 580.159.
+    // As with driver 580.159, the handle does not say whether the memory was
+    // created for network cards.
     const CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -107,8 +107,8 @@ CUresult Import(int fd, CUmemGenericAllocationHandle* handle) {
 }
 
 // Finds the object that is mapped at an address. Returns INVALID_VALUE for
-// cuMemAlloc's memory, too: it has no handle, and these functions must not
-// touch it.
+// memory from cuMemAlloc, too: it has no handle, and the functions here must
+// not touch it.
 CUresult MappedAt(CUdeviceptr address,
                   std::shared_ptr<const MemoryObject>* object) {
   CUdeviceptr base;
@@ -119,13 +119,14 @@ CUresult MappedAt(CUdeviceptr address,
   return (*object)->handle != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Whether a call may cover all mappings of the range.
+// True if one call may cover all mappings of the range.
 bool AtOnce(CUdeviceptr address, size_t bytes) {
   return !emucuda::DriverSettings().aliases_apart ||
          !Addresses().HasAliases(address, bytes);
 }
 
-// cuMemUnmap and cuMemSetAccess may be synchronous (cuda.h's note_sync).
+// Waits if unmapping_waits is set: cuMemUnmap and cuMemSetAccess may be
+// synchronous (cuda.h's note_sync).
 void AwaitWork() {
   const emucuda::Context* context = emucuda::CurrentContext();
   if (context != nullptr && emucuda::DriverSettings().unmapping_waits) {
@@ -133,7 +134,7 @@ void AwaitWork() {
   }
 }
 
-// Whether the device reaches all memory that is mapped in the range.
+// True if the device reaches all memory that is mapped in the range.
 bool Reaches(int device, CUdeviceptr address, size_t bytes) {
   if (!emucuda::DriverSettings().lacks_peers) return true;
   CUdeviceptr base = 0;
@@ -294,7 +295,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle,
                     type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
                   return CUDA_ERROR_INVALID_VALUE;
                 }
-                // The pointer holds the descriptor itself.
+                // The pointer itself holds the descriptor's number.
                 return Import(
                     static_cast<int>(reinterpret_cast<intptr_t>(shareable)),
                     handle);

@@ -55,7 +55,7 @@ void CallLog::Line(Entry entry, std::span<const uint64_t> args,
                 static_cast<unsigned long long>(args[i]));
   }
   line.Append(") %u\n", static_cast<unsigned>(result));
-  // If the disk is full we lose log lines; the program continues.
+  // If the disk is full, log lines are lost and the program continues.
   (void)!write(fd_.load(std::memory_order_relaxed), line.text(), line.bytes());
 }
 

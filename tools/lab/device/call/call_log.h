@@ -19,7 +19,8 @@ namespace fineserve::emucuda {
 // lock.
 class CallLog {
  public:
-  // Appends to `path`, also in child processes that call cuInit themselves.
+  // Opens the log for appending to `path`, also in child processes that call
+  // cuInit themselves.
   bool Open(const std::string& path);
 
   void Count(Entry entry) {
@@ -36,8 +37,8 @@ class CallLog {
   }
 
  private:
-  // Each has its own cache line, so threads that call different functions do
-  // not contend.
+  // Each counter has its own cache line, so that threads which call different
+  // functions do not contend.
   struct alignas(64) Counter {
     std::atomic<uint64_t> value{0};  // relaxed: a statistic
   };

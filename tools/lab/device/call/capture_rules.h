@@ -5,13 +5,13 @@
 
 namespace fineserve::emucuda {
 
-// True if CUDA counts a call among the "potentially unsafe" ones: those that a
-// capture would not see, so that a thread's capture mode may forbid them while
-// a capture is in progress (cuThreadExchangeStreamCaptureMode in cuda.h). Calls
-// that conflict with a capture in every mode, such as synchronising its stream,
-// its context or the legacy stream, are checked where they happen.
-// `strict`: calls of virtual memory management count, too, about which nothing
-// is documented (EMUCUDA_CAPTURE).
+// True if CUDA counts a call among the "potentially unsafe" ones: calls that a
+// capture would not see, which a thread's capture mode may therefore forbid
+// while a capture is in progress (cuThreadExchangeStreamCaptureMode in cuda.h).
+// Calls that conflict with a capture in every mode, such as synchronising its
+// stream, its context or the legacy stream, are checked in the calls
+// themselves. If `strict`, virtual memory management calls count as well; the
+// documentation says nothing about them (EMUCUDA_CAPTURE).
 bool IsUnsafeDuringCapture(Entry entry, bool strict);
 
 }  // namespace fineserve::emucuda

@@ -36,8 +36,8 @@ struct EntryRow {
 // Indexed by Entry.
 std::span<const EntryRow, kEntries> EntryRows();
 
-// Finds the entry that is exported as `word`, or else all versions of the name
-// `word`.
+// Finds the entry that is exported as `word`; if there is none, finds all
+// versions of the function named `word`.
 std::vector<Entry> FindEntries(std::string_view word);
 
 }  // namespace fineserve::emucuda

@@ -35,7 +35,7 @@ bool ForEachRule(std::string_view rules, Parse parse) {
   return true;
 }
 
-// Whether the kernel's part of the driver does the work of a call.
+// True if the kernel-mode part of the driver does the work of a call.
 bool ChangesMemory(Entry entry) {
   switch (entry) {
     case Entry::cuCtxCreate_v2:

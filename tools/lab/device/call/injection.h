@@ -14,8 +14,8 @@
 
 namespace fineserve::emucuda {
 
-// Failures and latencies to inject; emucuda.h describes the syntax.
-// Thread-safe. While nothing is set it costs two relaxed loads per call.
+// The failures and latencies to inject; emucuda.h describes the syntax. Costs
+// two relaxed loads per call while nothing is set. Thread-safe.
 class Injection {
  public:
   // Replace all rules and restart the counting. Return false, and change
@@ -26,9 +26,9 @@ class Injection {
   // Counts one call. Returns the error that the call must return, or
   // CUDA_SUCCESS.
   CUresult NextFailure(Entry entry);
-  // Waits for the injected latency, with the driver's lock: a slow call of one
-  // thread holds up those of all others. If processes share the lock, calls
-  // that change memory wait for it without a latency, too.
+  // Waits for the injected latency while holding the driver's lock: a slow call
+  // of one thread delays all other threads. If processes share the lock, calls
+  // that change memory take it even if they have no latency.
   void Delay(Entry entry);
   DriverLock& driver_lock() { return driver_lock_; }
 

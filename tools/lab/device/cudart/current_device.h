@@ -5,9 +5,10 @@
 
 namespace fineserve::cudart {
 
-// Every thread has a device (0 at first) and works in its primary context,
+// Every thread has a device (initially 0) and works in its primary context,
 // which the runtime retains once per process. A context that the program made
-// current through the driver wins. All functions: any thread.
+// current through the driver takes precedence. Any thread may call these
+// functions.
 
 // Loads the driver and makes sure that a context is current.
 cudaError_t EnterContext();

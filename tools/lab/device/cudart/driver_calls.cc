@@ -5,7 +5,7 @@
 namespace fineserve::cudart {
 namespace {
 
-// Load writes this once, in LoadDriver; it is const from then on.
+// LoadDriver writes this once, through Load; it is const from then on.
 DriverCalls calls;
 
 template <typename Function>

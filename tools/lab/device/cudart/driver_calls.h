@@ -3,8 +3,8 @@
 
 // The driver functions that the runtime calls. It finds them as NVIDIA's
 // runtime does: it looks up cuGetProcAddress_v2 with dlsym, and everything else
-// through that. A preload that replaces the resolver is therefore in the same
-// paths as with NVIDIA's runtime.
+// through that function. A preloaded library that replaces the resolver
+// therefore intercepts the same calls as with NVIDIA's runtime.
 
 #include <cstdint>
 
@@ -136,7 +136,7 @@ struct DriverCalls {
 #define EMUCUDA_CALL_MEMBER(name, since, args) CUresult(*name) args = nullptr;
   EMUCUDA_RUNTIME_DRIVER_CALLS(EMUCUDA_CALL_MEMBER)
 #undef EMUCUDA_CALL_MEMBER
-  // The resolver itself, which answers cudaGetDriverEntryPoint.
+  // The driver's resolver, which also serves cudaGetDriverEntryPoint.
   CUresult (*resolve)(const char* symbol, void** function, int cuda_version,
                       uint64_t flags,
                       driver::CUdriverProcAddressQueryResult* status) = nullptr;
@@ -158,7 +158,7 @@ cudaError_t Ask(Args... args) {
   return FromDriver(function(args...));
 }
 
-// The version of the runtime that we emulate, and of the oldest driver that it
+// The version of the runtime that is emulated, and of the oldest driver that it
 // works with, as 1000 × major + 10 × minor.
 inline constexpr int kRuntimeVersion = 13000;
 inline constexpr int kRuntimeMajorVersion = 13000;

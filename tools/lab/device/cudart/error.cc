@@ -5,7 +5,7 @@ namespace {
 
 constexpr char kUnrecognized[] = "unrecognized error code";
 
-// Errors that no call can repair: the context is lost.
+// True for errors that no call can repair, because the context is lost.
 bool IsSticky(cudaError_t error) {
   return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure;
 }

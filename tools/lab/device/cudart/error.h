@@ -81,8 +81,8 @@ const char* ErrorText(cudaError_t error);
 // them. Record remembers `error` unless it is success, and returns it.
 cudaError_t Record(cudaError_t error);
 cudaError_t LastError();
-// Returns the error and forgets it, unless it is one that kills the context:
-// every later call fails with that, too.
+// Returns the last error and clears it, unless the error kills the context:
+// then every later call fails with it, too.
 cudaError_t TakeLastError();
 
 }  // namespace fineserve::cudart

@@ -19,7 +19,7 @@ struct Binary {
 
 namespace {
 
-// fatbinary_section.h, __fatBinC_Wrapper_t.
+// As __fatBinC_Wrapper_t in fatbinary_section.h.
 struct Wrapper {
   int magic;
   int version;
@@ -40,7 +40,7 @@ struct VariableEntry {
   size_t bytes;
 };
 
-// Never destroyed, because static destructors of the program unregister code
+// Never destroyed, because the program's static destructors unregister code
 // after ours have run.
 struct Registry {
   std::mutex mutex;  // guards all that follows

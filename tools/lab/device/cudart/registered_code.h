@@ -1,10 +1,10 @@
 #ifndef TOOLS_LAB_DEVICE_CUDART_REGISTERED_CODE_H_
 #define TOOLS_LAB_DEVICE_CUDART_REGISTERED_CODE_H_
 
-// The code that nvcc's host code registers: fat binaries, and which host symbol
-// means which kernel or variable in them. A binary goes to the driver when the
-// first of its symbols is used, as with CUDA_MODULE_LOADING=LAZY. Any thread
-// may call these functions.
+// The code that nvcc's host code registers: fat binaries, and the kernel or
+// variable in them that each host symbol refers to. A binary goes to the driver
+// when the first of its symbols is used, as with CUDA_MODULE_LOADING=LAZY. Any
+// thread may call these functions.
 
 #include <cstddef>
 
@@ -14,8 +14,8 @@ namespace fineserve::cudart {
 
 struct Binary;  // one registered fat binary
 
-// `wrapper` is the one that nvcc makes (fatbinary_section.h: magic, version,
-// image, files).
+// `wrapper` is the structure that nvcc generates (fatbinary_section.h: magic,
+// version, image, files).
 Binary* AddBinary(const void* wrapper);
 // Forgets the binary and its symbols, and unloads it if it was loaded.
 void RemoveBinary(Binary* binary);
@@ -27,12 +27,12 @@ void AddVariable(Binary* binary, const void* host_variable, const char* name,
 
 // Finds the driver's kernel behind a host function. Returns
 // InvalidDeviceFunction if the function is not registered, else the result of
-// loading it.
+// loading the kernel.
 cudaError_t FindKernel(const void* host_function, cudaKernel_t* kernel);
 cudaError_t KernelName(const void* host_function, const char** name);
 
-// Kernels of libraries that the program itself loaded. It may launch them by
-// handle instead of by host function.
+// Remembers a kernel of a library that the program itself loaded. The program
+// may launch it by handle instead of by host function.
 void AddLibraryKernel(cudaKernel_t kernel);
 bool IsLibraryKernel(cudaKernel_t kernel);
 
@@ -43,7 +43,7 @@ struct Variable {
 // Returns InvalidSymbol if the variable is not registered, else the result of
 // loading it.
 cudaError_t FindVariable(const void* host_variable, Variable* variable);
-// Finds only the size, which needs no driver.
+// Finds only the variable's size, which needs no driver.
 cudaError_t VariableBytes(const void* host_variable, size_t* bytes);
 
 // Unloads every binary, at exit.

@@ -13,7 +13,7 @@
 
 namespace fineserve::cudart {
 
-// Runs `body`, and remembers and returns the error that it returns. No
+// Runs `body`, remembers the error that it returns, and returns it. No
 // exception leaves the library.
 template <typename Body>
 cudaError_t Call(Body&& body) {
@@ -24,7 +24,7 @@ cudaError_t Call(Body&& body) {
   }
 }
 
-// Does the same in the thread's context, and creates that if there is none.
+// Does the same in the thread's context, which it creates if there is none.
 template <typename Body>
 cudaError_t CallInContext(Body&& body) {
   return Call([&] {
@@ -43,7 +43,7 @@ inline CUdeviceptr Address(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
 }
 
-// The driver's out parameter for an address.
+// Converts a pointer to an address into the driver's out parameter.
 inline CUdeviceptr* AddressOut(void** pointer) {
   static_assert(sizeof(CUdeviceptr) == sizeof(void*));
   return reinterpret_cast<CUdeviceptr*>(pointer);

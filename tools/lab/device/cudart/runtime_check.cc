@@ -58,7 +58,7 @@ EMUCUDA_SAME_VALUE(cudaStreamCaptureStatusInvalidated);
 EMUCUDA_SAME_VALUE(cudaDriverEntryPointVersionNotSufficent);
 static_assert(kInvalidDeviceId == cudaInvalidDeviceId);
 
-// The attribute numbers in properties.cc and runtime_memory.cc.
+// Checks the attribute numbers in runtime_device.cc and runtime_memory.cc.
 static_assert(cudaDevAttrMaxBlockDimX == 2 && cudaDevAttrMaxGridDimX == 5);
 static_assert(cudaDevAttrMemoryPoolSupportedHandleTypes == 119);
 static_assert(CU_POINTER_ATTRIBUTE_MEMORY_TYPE == 2 &&
@@ -79,7 +79,7 @@ constexpr bool SameShape(R (*)(A...), S (*)(B...)) {
   }
 }
 
-// Programs still call deprecated functions.
+// No warnings about deprecated functions: programs still call them.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 // Every runtime function takes the same arguments as NVIDIA's.
@@ -89,8 +89,8 @@ constexpr bool SameShape(R (*)(A...), S (*)(B...)) {
                 #name);
 EMUCUDA_RUNTIME_API(EMUCUDA_SAME_RUNTIME_SHAPE)
 
-// We ask forevery driver function by a version for which CUDA has a type, and
-// call it with as many bytes of arguments as that type takes.
+// Every driver function is requested by a version for which CUDA has a type,
+// and called with arguments of as many bytes as that type takes.
 #define EMUCUDA_SAME_DRIVER_SHAPE(name, since, args)                    \
   static_assert(SameShape(static_cast<CUresult(*) args>(nullptr),       \
                           static_cast<PFN_##name##_v##since>(nullptr)), \

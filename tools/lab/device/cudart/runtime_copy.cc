@@ -42,7 +42,7 @@ cudaError_t CopyAsync(void* to, const void* from, size_t bytes,
   return cudaErrorInvalidMemcpyDirection;
 }
 
-// Calls `row(offset in `to`, offset in `from`)` forevery row until one fails.
+// Calls `row(offset in `to`, offset in `from`)` for every row until one fails.
 template <typename Row>
 cudaError_t ForEachRow(size_t to_pitch, size_t from_pitch, size_t width_bytes,
                        size_t rows, Row row) {
@@ -119,7 +119,8 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from,
   });
 }
 
-// With unified addressing, the addresses tell on which device each end is.
+// Ignores the device numbers: with unified addressing, an address shows which
+// device it is on.
 cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from,
                            int from_device, size_t bytes) {
   return Forward<&DriverCalls::cuMemcpy>(Address(to), Address(from), bytes);

@@ -7,7 +7,7 @@
 namespace fineserve::cudart {
 namespace {
 
-// A property, and the CU_DEVICE_ATTRIBUTE_* in cuda.h that it comes from.
+// A property, and the CU_DEVICE_ATTRIBUTE_* in cuda.h from which it is read.
 template <typename Field>
 struct Source {
   Field cudaDeviceProp::*field;
@@ -76,7 +76,7 @@ constexpr Source<size_t> kSizes[] = {
     {&cudaDeviceProp::reservedSharedMemPerBlock, 111},
 };
 
-// BLOCK_DIM_X to GRID_DIM_Z have consecutive numbers.
+// BLOCK_DIM_X to GRID_DIM_Z are numbered consecutively.
 constexpr unsigned kMaxBlockDimX = 2;
 constexpr unsigned kMaxGridDimX = 5;
 constexpr unsigned kMemoryPoolHandleTypes = 119;
@@ -113,7 +113,7 @@ cudaError_t ReadProperties(int device, cudaDeviceProp* prop) {
   return cudaSuccess;
 }
 
-// Runs `body` once the driver is loaded and `out` is given.
+// Runs `body` if `out` is given, after loading the driver.
 template <typename Body>
 cudaError_t CallOnDriver(const void* out, Body body) {
   return Call([&] {
@@ -142,8 +142,8 @@ cudaError_t FindEntryPoint(const char* symbol, void** function, int version,
       FromDriver(Driver().resolve(symbol, function, version, flags, &found));
   if (status == nullptr) return error;
   *status = static_cast<cudaDriverEntryPointQueryResult>(found);
-  // A caller that asks for the status learns of a missing symbol from the
-  // status alone.
+  // If the caller asks for the status, only the status reports a missing
+  // symbol.
   return error == cudaErrorSymbolNotFound ? cudaSuccess : error;
 }
 

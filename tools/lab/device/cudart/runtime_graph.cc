@@ -1,4 +1,4 @@
-// Exported functions: captures and graphs, which are the driver's.
+// Exported functions: captures and graphs, which the driver implements.
 
 #include "tools/lab/device/cudart/runtime_api.h"
 

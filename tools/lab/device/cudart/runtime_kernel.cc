@@ -9,7 +9,8 @@
 namespace fineserve::cudart {
 namespace {
 
-// A <<<...>>> between its two halves: it is evaluated but not yet launched.
+// The configuration of a <<<...>>> launch between its two halves: it is
+// evaluated but not yet launched.
 struct CallConfiguration {
   dim3 grid;
   dim3 block;
@@ -18,8 +19,7 @@ struct CallConfiguration {
 };
 thread_local std::vector<CallConfiguration> configurations;
 
-// One field for each CUfunction_attribute of cuda.h, in the order of the
-// latter.
+// One field for each CUfunction_attribute of cuda.h, in the same order.
 constexpr int cudaFuncAttributes::*kFunctionFields[] = {
     &cudaFuncAttributes::maxThreadsPerBlock,
     nullptr,  // SHARED_SIZE_BYTES, a size_t
@@ -46,8 +46,9 @@ cudaFunction_t FunctionOf(cudaKernel_t kernel) {
   return reinterpret_cast<cudaFunction_t>(kernel);
 }
 
-// Runs `body(kernel)` on the kernel behind a host function. The program may
-// pass a kernel from cudaGetKernel or cudaLibraryGetKernel instead.
+// Runs `body(kernel)` on the kernel behind a host function. Instead of a host
+// function, the program may pass a kernel from cudaGetKernel or
+// cudaLibraryGetKernel.
 template <typename Body>
 cudaError_t CallOnKernel(const void* function, Body body) {
   return CallInContext([&] {
@@ -93,8 +94,8 @@ cudaError_t ReadAttributes(cudaKernel_t kernel, cudaFuncAttributes* out) {
   return cudaSuccess;
 }
 
-// Does the same if `out` is not null. The driver would check that, too, but
-// only after the kernel was loaded.
+// Does the same if `out` is not null. The driver would check this, too, but
+// only after loading the kernel.
 template <typename T, typename Body>
 cudaError_t CallOnKernelFor(const T* out, const void* function, Body body) {
   if (out == nullptr) return Record(cudaErrorInvalidValue);
@@ -113,7 +114,7 @@ void __cudaUnregisterFatBinary(void** binary) {
   RemoveBinary(BinaryOf(binary));
 }
 
-// Returns whether managed variables are ready; there are none.
+// Returns 1: managed variables are ready, because there are none.
 char __cudaInitModule(void** binary) { return 1; }
 
 void __cudaRegisterFunction(void** binary, const char* host_function,
@@ -171,8 +172,9 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block,
   });
 }
 
-// The launch attributes (clusters, programmatic dependencies, priorities)
-// control how a kernel is scheduled; the emulated device schedules nothing.
+// Ignores the launch attributes (clusters, programmatic dependencies,
+// priorities): they control how a kernel is scheduled, and the emulated device
+// schedules nothing.
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config,
                                 const void* function, void** arguments) {
   return CallOnKernelFor(config, function, [&](cudaKernel_t kernel) {
@@ -210,7 +212,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, int attribute,
   });
 }
 
-// The preference has no effect, because there is no cache to divide.
+// The cache preference has no effect, because there is no cache to divide.
 cudaError_t cudaFuncSetCacheConfig(const void* function, int config) {
   return CallOnKernel(function, [](cudaKernel_t) { return cudaSuccess; });
 }

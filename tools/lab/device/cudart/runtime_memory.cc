@@ -16,13 +16,13 @@ enum PointerAttribute : int {
   kDeviceOrdinal = 9,
 };
 
-// With elements of this size, no coalescing rule needs wider rows.
+// For elements of this size, no coalescing rule needs wider rows.
 constexpr unsigned kPitchElementBytes = 4;
 
 constexpr unsigned kHostPortable = 1;  // cudaHostAllocPortable
 
-// Runs `body` for an allocation of `bytes`. Like NVIDIA's runtime it allocates
-// nothing for 0.
+// Runs `body` to allocate `bytes`. Like NVIDIA's runtime, allocates nothing if
+// `bytes` is 0.
 template <typename Body>
 cudaError_t Allocate(void** address, size_t bytes, Body body) {
   return CallInContext([&] {

@@ -7,14 +7,16 @@
 namespace fineserve::cudart {
 namespace {
 
-// The callback of a cudaStreamAddCallback, which runs once and frees this.
+// A callback of cudaStreamAddCallback, which runs once and then frees this
+// object.
 struct Callback {
   cudaStreamCallback_t function;
   cudaStream_t stream;
   void* user_data;
 };
 
-// If its context died a stream runs no callback, so the status is success.
+// Passes success as the status: if its context has died, a stream runs no
+// callbacks.
 void RunCallback(void* user_data) {
   const std::unique_ptr<Callback> callback(static_cast<Callback*>(user_data));
   callback->function(callback->stream, cudaSuccess, callback->user_data);

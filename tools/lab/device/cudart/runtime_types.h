@@ -3,9 +3,9 @@
 
 // The CUDA Runtime API types that the emulated runtime takes and fills, so that
 // it builds without a CUDA toolkit. Names, values and layouts are those of CUDA
-// 13's driver_types.h, which runtime_check.cc asserts wherever the toolkit is
+// 13's driver_types.h; runtime_check.cc asserts this wherever the toolkit is
 // present. Enumerations that are only passed on to the driver are plain ints,
-// because the driver's values are the same.
+// because the driver uses the same values.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Releases what the runtime holds when the process ends. NVIDIA's shared
-// runtime does so in a static destructor, too, which runs after the destructors
-// of a preloaded library.
+// Releases the runtime's resources when the process ends. NVIDIA's shared
+// runtime, too, does this in a static destructor, which runs after the
+// destructors of a preloaded library.
 
 #include "tools/lab/device/cudart/current_device.h"
 #include "tools/lab/device/cudart/registered_code.h"

@@ -9,7 +9,7 @@
 namespace fineserve::emucuda {
 namespace {
 
-// These come from fatbinary_section.h and fatbinary.h.
+// From fatbinary_section.h and fatbinary.h.
 constexpr uint32_t kWrapperMagic = 0x466243b1;
 constexpr uint32_t kFatBinaryMagic = 0xba55ed50;
 
@@ -52,8 +52,8 @@ bool IsCudaElf(const void* code) {
          header.e_machine == kMachineCuda;
 }
 
-// Returns the end of the comment that begins at `text`, or `text` itself if
-// none does.
+// Returns the end of the comment that begins at `text`, or `text` itself if no
+// comment begins there.
 const char* SkipComment(const char* text) {
   if (text[0] != '/') return text;
   if (text[1] == '/') return text + strcspn(text, "\n");

@@ -12,7 +12,7 @@
 
 namespace fineserve::emucuda {
 
-// The argument values of a launch, copied when it was submitted.
+// The argument values of a launch, copied when the launch was submitted.
 using KernelArguments = std::vector<std::vector<char>>;
 
 // One of the ranges that a kernel fills.
@@ -22,16 +22,16 @@ struct KernelFill {
   uint64_t bytes = 0;
 };
 
-// A function of this process that does to device memory what a kernel does.
+// A function of this process that does a kernel's work on device memory.
 struct HostKernel {
   std::vector<size_t> argument_bytes;  // of those that `run` reads, in order
-  // Runs the whole grid as `device`. Returns errors as device_work.h does. Any
-  // thread may call it.
+  // Runs the whole grid as `device`. Returns the same errors as device_work.h.
+  // Any thread may call it.
   std::function<CUresult(const AddressSpace& space, int device,
                          const KernelArguments& arguments)>
       run;
-  // Returns the writes of `run`, if it only fills: such a launch outlives its
-  // client as a fill does (linger.h). Null for other kernels.
+  // Returns the writes of `run` if the kernel only fills; such a launch
+  // outlives its client as a fill does (linger.h). Null for other kernels.
   std::vector<KernelFill> (*fills)(const KernelArguments& arguments) = nullptr;
 };
 

@@ -20,8 +20,8 @@ namespace {
 
 constexpr uint64_t kBufferBytes = uint64_t{1} << 20;
 
-// An element type as the Itanium C++ ABI mangles it. No mangling is a prefix of
-// another, since all are self-delimiting.
+// An element type as the Itanium C++ ABI mangles it. No mangled name is a
+// prefix of another, because every one is self-delimiting.
 struct ElementType {
   std::string_view mangled;
   size_t bytes;
@@ -77,9 +77,10 @@ CUresult WriteElements(const AddressSpace& space, int device, CUdeviceptr to,
   return CUDA_SUCCESS;
 }
 
-// at::native::vectorized_elementwise_kernel and unrolled_elementwise_kernel
-// with FillFunctor<T> (PyTorch, aten/src/ATen/native/cuda/CUDALoops.cuh,
-// FillKernel.cu): (int count, T value, char* to[1], …).
+// Runs at::native::vectorized_elementwise_kernel and
+// unrolled_elementwise_kernel with FillFunctor<T> (PyTorch,
+// aten/src/ATen/native/cuda/CUDALoops.cuh, FillKernel.cu): (int count, T value,
+// char* to[1], …).
 CUresult RunFill(const AddressSpace& space, int device,
                  const KernelArguments& arguments) {
   const auto count = ArgumentAs<int>(arguments[0]);
@@ -113,8 +114,8 @@ std::vector<KernelFill> Fills(const KernelArguments& arguments) {
   return {{to, *pattern, static_cast<uint64_t>(count) * arguments[1].size()}};
 }
 
-// Finds PyTorch's fill with one value (torch.zeros, ones, full, fill_) by its
-// mangled name. Returns nullopt for any other name.
+// Finds PyTorch's kernel that fills with one value (torch.zeros, ones, full,
+// fill_), by its mangled name. Returns nullopt for any other name.
 std::optional<HostKernel> FindFillKernel(std::string_view name) {
   constexpr std::string_view kKernels[] = {"29vectorized_elementwise_kernelI",
                                            "27unrolled_elementwise_kernelI"};
@@ -136,8 +137,9 @@ using kernels::Fingerprint;
 using kernels::kLaneBytes;
 using kernels::RangeList;
 
-// The twin works on a copy, piece by piece. It reaches device memory through
-// its file, where an unmapped address is an error and not a SIGSEGV.
+// The host twin works on a copy, piece by piece. It reaches device memory
+// through the device's file, where an unmapped address causes an error instead
+// of SIGSEGV.
 constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
 static_assert(kPieceBytes % kLaneBytes == 0);
 
@@ -163,7 +165,7 @@ CUresult RunFingerprint(const AddressSpace& space, int device,
                         const KernelArguments& arguments) {
   const auto list = ArgumentAs<RangeList>(arguments[0]);
   const auto digests = ArgumentAs<CUdeviceptr>(arguments[1]);
-  // A device would read past its arguments.
+  // With so many ranges, a device would read past its arguments.
   if (list.count > kernels::kRangesPerLaunch) {
     return driver::CUDA_ERROR_ILLEGAL_ADDRESS;
   }
@@ -183,8 +185,8 @@ CUresult RunFingerprint(const AddressSpace& space, int device,
   return CUDA_SUCCESS;
 }
 
-// Finds one of FineServe's own kernels (kernels/*.cu), which its host twin
-// runs. Returns nullopt for any other name.
+// Finds one of FineServe's own kernels (kernels/*.cu), which the kernel's host
+// twin runs. Returns nullopt for any other name.
 std::optional<HostKernel> FindOwnKernel(std::string_view name) {
   if (name == kernels::kFingerprintKernel) {
     return HostKernel{

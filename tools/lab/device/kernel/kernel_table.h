@@ -9,8 +9,8 @@
 
 namespace fineserve::emucuda {
 
-// Registers the kernel of a name for libraries that have not been asked for the
-// name yet. It takes precedence over known kernels. Thread-safe.
+// Registers a kernel under a name, for libraries that have not looked the name
+// up yet. It takes precedence over known kernels. Thread-safe.
 void RegisterHostKernel(std::string name, HostKernel kernel);
 
 // Finds a kernel that the emulated device can run, by its mangled name: a

@@ -24,26 +24,27 @@ class Kernel {
   explicit Kernel(std::string name);
 
   const std::string& name() const { return name_; }
-  // Null if the device cannot run it.
+  // Null if the device cannot run the kernel.
   const HostKernel* host() const { return host_ ? &*host_ : nullptr; }
 
-  // Both return false if there is no such attribute.
+  // Both functions return false if there is no such attribute.
   bool Attribute(driver::CUfunction_attribute attribute, int* value) const;
   bool SetAttribute(driver::CUfunction_attribute attribute, int value);
 
  private:
   const std::string name_;
   const std::optional<HostKernel> host_;
-  // Relaxed: the attributes are independent.
+  // Relaxed: the attributes are independent of each other.
   std::array<std::atomic<int>, driver::CU_FUNC_ATTRIBUTE_MAX> attributes_{};
 };
 
-// Loaded code. The image is not interpreted: it counts as having a kernel of
-// every name. Thread-safe.
+// Loaded code. The image is not interpreted; the library behaves as if it had a
+// kernel of every name. Thread-safe.
 class Library {
  public:
   ~Library();
-  // Returns the kernel of that name, which is always the same and never null.
+  // Returns the kernel of that name: never null, and the same kernel on every
+  // call.
   driver::CUkernel FindKernel(const std::string& name);
 
  private:

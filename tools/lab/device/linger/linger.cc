@@ -15,7 +15,8 @@ namespace fineserve::emucuda {
 namespace {
 
 constexpr char kProgram[] = "emucuda-linger";
-// Source descriptors are first moved to numbers above all targets.
+// Source descriptors are first moved to this number or higher, above all
+// targets.
 constexpr int kOutOfTheWay = 64;
 
 // The helper is in the same folder as this library.
@@ -38,9 +39,9 @@ LingerJournal* NewJournal(Descriptor* file) {
   return place == MAP_FAILED ? nullptr : static_cast<LingerJournal*>(place);
 }
 
-// Runs the helper with `sources` as its descriptors from kLingerPipe on. It
-// inherits nothing else from the host program, neither environment nor
-// descriptors. It detaches from this process before it goes to work, so that
+// Runs the helper with `sources` as its descriptors from kLingerPipe on. The
+// helper inherits nothing else from the host program, neither environment nor
+// descriptors. It detaches from this process before it starts to work, so that
 // the host never waits for a child that it did not start. Returns 0 or an
 // errno.
 int Spawn(const std::string& program, const std::vector<int>& sources) {
@@ -74,7 +75,7 @@ int Spawn(const std::string& program, const std::vector<int>& sources) {
 
 Linger::Record::~Record() {
   for (LingerEntry* entry : entries_) {
-    // Release: the work is done before the entry is free.
+    // Release: the work is done before the entry becomes free.
     entry->sequence.store(0, std::memory_order_release);
   }
 }

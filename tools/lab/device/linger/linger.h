@@ -30,22 +30,22 @@ namespace fineserve::emucuda {
 class Linger {
  public:
   // The journal entries of one operation, which owns them and drops them when
-  // it is done.
+  // it ends.
   class Record;
 
-  // The time that a dead process's driver takes: until queued writes are done,
-  // and to free its memory, for which it holds the lock.
+  // How long a dead process's driver takes until queued writes are done, and
+  // then to free the process's memory, during which it holds the lock.
   struct Times {
     unsigned linger_ms = 0;
     unsigned teardown_us_per_gib = 0;
   };
-  // The first call with a time starts the helper; later calls change the times,
-  // and 0 turns one off. If the helper cannot be started, returns false and
-  // sets `complaint`.
+  // Sets the times. The first call with a time other than 0 starts the helper;
+  // later calls change the times, and 0 turns one off. Returns false and sets
+  // `complaint` if the helper cannot be started.
   bool Set(const Times& times, const DeviceList& devices,
            const DriverLock& lock, std::string* complaint);
 
-  // Both return null if lingering is off or the journal is full.
+  // Both functions return null if lingering is off or the journal is full.
   std::shared_ptr<Record> QueueFill(const AddressSpace& space, int device,
                                     CUdeviceptr to, Pattern pattern,
                                     uint64_t bytes);
@@ -62,7 +62,7 @@ class Linger {
   bool Add(const LingerEntry& piece, Record* record) EMUCUDA_REQUIRES(mutex_);
 
   Mutex mutex_;
-  // Set once. Release in Start, acquire in on().
+  // Set once: stored with release in Start, loaded with acquire in on().
   std::atomic<LingerJournal*> journal_{nullptr};
   Descriptor pipe_ EMUCUDA_GUARDED_BY(mutex_);  // its closing wakes the helper
   uint64_t sequence_ EMUCUDA_GUARDED_BY(mutex_) = 0;

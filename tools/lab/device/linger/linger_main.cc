@@ -21,8 +21,8 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
 
-// Nothing is sent through the pipe: it reports its end when the last process
-// that holds the client's end is dead.
+// Waits for the end of the pipe, through which nothing is sent: the end comes
+// when the last process that holds the client's end is dead.
 void AwaitDeath() {
   char byte;
   while (read(kLingerPipe, &byte, 1) < 0 && errno == EINTR) {
@@ -44,8 +44,8 @@ std::vector<const LingerEntry*> Queued(const LingerJournal& journal) {
   return queued;
 }
 
-// Signals that end the lingering early, so that a test need not guess how long
-// to wait.
+// Returns the signals that end the lingering early, so that a test need not
+// guess how long to wait.
 sigset_t EarlyEnd() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -61,8 +61,9 @@ void Sleep(uint32_t milliseconds) {
   }
 }
 
-// Frees the client's memory, for as long as that takes; every process waits
-// until then. The memory is free when this process ends.
+// Sleeps for as long as freeing the client's memory takes, holding the driver's
+// lock, so that every other process waits, too. The memory becomes free when
+// this process ends.
 void TearDown(const LingerJournal& journal) {
   const uint64_t us_per_gib =
       journal.teardown_us_per_gib.load(std::memory_order_relaxed);
@@ -100,8 +101,8 @@ void Run(const LingerEntry& entry) {
 int Main() {
   const sigset_t early = EarlyEnd();
   sigprocmask(SIG_BLOCK, &early, nullptr);
-  // Go on in a child, to detach from the client: it waits only for the process
-  // that it started.
+  // Continue in a child, to detach from the client, which waits only for the
+  // process that it started.
   const pid_t child = fork();
   if (child < 0) return errno;
   if (child > 0) return 0;

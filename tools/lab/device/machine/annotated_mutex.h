@@ -2,7 +2,7 @@
 #define TOOLS_LAB_DEVICE_MACHINE_ANNOTATED_MUTEX_H_
 
 // A std::mutex and condition variable that clang's thread-safety analysis
-// understands. Abseil is not available here because other programs dlopen
+// understands. Abseil is not an option here, because other programs dlopen
 // libcuda.so.1.
 
 #include <condition_variable>

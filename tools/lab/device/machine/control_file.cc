@@ -69,8 +69,8 @@ uint64_t GranuleRecord(uint64_t offset) {
   return kFirstGranule + offset / kGranularity * sizeof(uint64_t);
 }
 
-// Returns the device's size, which the first process sets to `wanted_bytes`.
-// Returns 0 on failure.
+// Returns the device's size, which is `wanted_bytes` of the first process that
+// opens it. Returns 0 on failure.
 uint64_t AgreeOnSize(int control_fd, int memory_fd, uint64_t wanted_bytes) {
   Header header;
   const bool sized = ReadAt(control_fd, 0, &header) && header.magic == kMagic;
@@ -80,8 +80,8 @@ uint64_t AgreeOnSize(int control_fd, int memory_fd, uint64_t wanted_bytes) {
   return sized || WriteAt(control_fd, 0, header) ? header.memory_bytes : 0;
 }
 
-// Opens the device's memory for a process that is in the critical section. A
-// descriptor of memory that was replaced still names the former file.
+// Opens the device's memory for a process that is in the critical section. If
+// the memory was replaced, older descriptors still name the former file.
 Descriptor OpenMemory(const StateFolder& folder, int device, int control_fd,
                       bool is_persistent) {
   const bool alone = TryWriteLock(control_fd, kOpenLock);
@@ -157,7 +157,7 @@ std::vector<uint64_t> ControlFile::BadPages() const {
 }
 
 bool ControlFile::ClaimSlot(uint32_t mps_server) {
-  // Inside the section, no reader can see a taken slot that still shows its
+  // In the section, so that no reader sees a taken slot that still shows its
   // last owner's pid.
   const CriticalSection section(*this);
   const Slot mine = {static_cast<uint32_t>(getpid()), mps_server, 0,

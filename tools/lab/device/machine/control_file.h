@@ -41,24 +41,26 @@ namespace fineserve::emucuda {
 // because a child could otherwise keep the section locked.
 class ControlFile {
  public:
-  // Opens the device's memory, too. Sizes the device on first use: its memory
-  // becomes `wanted_bytes` long. Unless `is_persistent`, the first process that
-  // opens the device while no other has it open finds new memory: what was
-  // exported before names none.
+  // Opens the control file and the device's memory. Sizes the device on first
+  // use: its memory becomes `wanted_bytes` long. Unless `is_persistent`, the
+  // first process that opens the device while no other process has it open gets
+  // new memory, and memory exported before then no longer belongs to the
+  // device.
   static std::unique_ptr<ControlFile> Open(const StateFolder& folder,
                                            int device, bool is_persistent,
                                            uint64_t wanted_bytes,
                                            Descriptor* memory);
 
   uint64_t memory_bytes() const { return memory_bytes_; }
-  // The file of a device's memory is larger than that, so that a granule is one
-  // range of it where the device would give pages from anywhere.
+  // Returns the size of the file of a device's memory. The file is larger than
+  // the memory so that a granule can be one range of the file, where a real
+  // device would take pages from anywhere.
   static uint64_t FileBytes(uint64_t memory_bytes);
   uint64_t file_bytes() const { return FileBytes(memory_bytes_); }
   int fd() const { return file_.get(); }
 
-  // This process is in the section for the object's lifetime; the kernel ends
-  // it when the process dies.
+  // Keeps this process in the critical section for the object's lifetime; the
+  // kernel ends the section when the process dies.
   class CriticalSection {
    public:
     explicit CriticalSection(const ControlFile& file);
@@ -82,19 +84,19 @@ class ControlFile {
   Granule ReadGranule(uint64_t offset) const;
 
   // Enters this process, which works through an MPS server if `mps_server` is
-  // not 0, into the client list until it releases its slot, or
-  // until the last descriptor of this file's description is closed. Returns
-  // false if all slots are taken.
+  // not 0, into the client list. The entry lasts until the process releases its
+  // slot, or until the last descriptor of this file's description is closed.
+  // Returns false if all slots are taken.
   bool ClaimSlot(uint32_t mps_server);
   void ReleaseSlot();
 
   // Records how much this process has allocated, if it has a slot.
   void WriteUsed(uint64_t bytes) const;
 
-  // From now on reads of these 2 MiB of memory fail. The caller is in the
-  // critical section. Returns false if there are too many such pages.
+  // Makes reads of these 2 MiB of memory fail from now on. The caller is in the
+  // critical section. Returns false if there are too many bad pages.
   bool AddBadPage(uint64_t page);
-  // Their numbers. Needs no section.
+  // Returns the bad pages' numbers. Needs no critical section.
   std::vector<uint64_t> BadPages() const;
 
   struct Client {
@@ -103,10 +105,11 @@ class ControlFile {
     uint64_t bytes;
     uint64_t pid_namespace;  // inode
   };
-  // Returns what a client had allocated last, by any descriptor of the file.
+  // Returns a client's last recorded allocation in bytes, through any
+  // descriptor of the file.
   static uint64_t BytesOf(int fd, uint32_t pid);
-  // Returns the slots that other descriptions have taken. A client may be dead
-  // already while a forked child keeps its slot.
+  // Returns the clients whose slots other descriptions have taken. A client may
+  // already be dead while a forked child keeps its slot.
   std::vector<Client> Clients() const;
 
  private:

@@ -3,7 +3,7 @@
 namespace fineserve::emucuda {
 namespace {
 
-// One past the last attribute of CUDA 13.0.
+// The number after CUDA 13.0's last attribute.
 constexpr unsigned kAttributeEnd = 149;
 
 }  // namespace

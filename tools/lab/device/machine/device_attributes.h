@@ -6,14 +6,14 @@
 
 namespace fineserve::emucuda {
 
-// The kind of GPU that is emulated.
+// The properties of the emulated GPU.
 inline constexpr char kDeviceName[] = "FineServe emulated GPU";
 inline constexpr int kMultiprocessors = 108;
 inline constexpr int kMaxThreadsPerBlock = 1024;
 inline constexpr int kMaxThreadsPerMultiprocessor = 2048;
 inline constexpr int kMaxBlocksPerMultiprocessor = 32;
 
-// A compute mode, to CUDA and to NVML.
+// The compute mode's value in CUDA and in NVML.
 inline constexpr int kExclusiveProcess = 3;
 
 struct ComputeCapability {

@@ -26,8 +26,8 @@ class DeviceList {
  public:
   DeviceList() = default;
 
-  // Opens the devices of these numbers. Returns nullopt, and a one-line
-  // complaint, if the files of one cannot be opened or sized.
+  // Opens the devices with these numbers. Returns nullopt, and sets a one-line
+  // complaint, if the files of a device cannot be opened or sized.
   static std::optional<DeviceList> Open(const StateFolder& folder,
                                         const Settings& settings,
                                         const std::vector<int>& numbers,
@@ -39,7 +39,7 @@ class DeviceList {
   PhysicalMemory& memory(int ordinal) const {
     return *devices_[ordinal].memory;
   }
-  // Returns the ordinal of the device with that UUID.
+  // Returns the ordinal of the device with that UUID, if there is one.
   std::optional<int> Find(const Uuid& uuid) const;
 
   std::vector<Device>::const_iterator begin() const { return devices_.begin(); }

@@ -11,13 +11,14 @@ namespace fineserve::emucuda {
 
 // The lock that a driver call holds while it works. It excludes the threads of
 // this process and, once it is shared, every process of the machine on any of
-// its devices, as that of NVIDIA's resource manager does. The kernel drops a
-// dead process's hold, unless a forked child or the linger helper has its
+// its devices, like the lock of NVIDIA's resource manager. When a process dies,
+// the kernel drops its hold, unless a forked child or the linger helper has its
 // descriptor. Thread-safe.
 class DriverLock {
  public:
-  // Excludes other processes of the machine from now on. Returns false if the
-  // file "driver-lock" in its folder cannot be opened. Called once.
+  // Makes the lock exclude other processes of the machine from now on. Returns
+  // false if the file "driver-lock" in the machine's folder cannot be opened.
+  // Called once.
   bool Share(const std::string& folder);
   // Acquire: pairs with the release in Share.
   bool is_shared() const { return is_shared_.load(std::memory_order_acquire); }
@@ -42,7 +43,7 @@ class DriverLock {
   Mutex mutex_;
 };
 
-// Waits until no process holds the lock of this descriptor, and holds it until
+// Waits until no process holds the lock of this descriptor, then takes it until
 // the descriptor's last copy is closed.
 void TakeDriverLock(int descriptor);
 

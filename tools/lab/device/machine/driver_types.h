@@ -1,7 +1,7 @@
 #ifndef TOOLS_LAB_DEVICE_MACHINE_DRIVER_TYPES_H_
 #define TOOLS_LAB_DEVICE_MACHINE_DRIVER_TYPES_H_
 
-// Names the driver's types for the emulator, so that it need not repeat
+// Names the driver's types for the emulator, which then need not repeat
 // `driver::`.
 
 #include <cstdint>
@@ -22,7 +22,7 @@ using driver::CUstream;
 using driver::Descriptor;
 using enum driver::CUresult;
 
-// CUDA_ERROR_ECC_UNCORRECTABLE, which FineServe itself does not know.
+// CUDA_ERROR_ECC_UNCORRECTABLE, which FineServe's own code does not define.
 inline constexpr CUresult kEccUncorrectable = static_cast<CUresult>(214);
 
 inline constexpr int kMaxDevices = 8;

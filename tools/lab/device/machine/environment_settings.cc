@@ -60,7 +60,7 @@ void ReadNumber(const char* name, uint64_t low, uint64_t high, T* value,
 // The limit keeps file offsets, locks and the granule directory small.
 constexpr uint64_t kMostMemory = uint64_t{16} << 40;
 
-// Reads a number of bytes from `least` up, whole granules.
+// Reads a number of bytes that is at least `least` and a multiple of a granule.
 template <typename T>
 void ReadMemory(const char* name, uint64_t least, const char* wanted, T* bytes,
                 std::string* complaint) {
@@ -76,8 +76,8 @@ void ReadMemory(const char* name, uint64_t least, const char* wanted, T* bytes,
   Complain(complaint, name, text, wanted);
 }
 
-// Sets `chosen` to whether the variable is `other` instead of `normal`; without
-// the variable it stays as it is.
+// Sets `chosen` to true if the variable is `other`, and to false if it is
+// `normal`; leaves it unchanged without the variable.
 void ReadChoice(const char* name, const char* normal, const char* other,
                 bool* chosen, std::string* complaint) {
   const std::string text = Variable(name);
@@ -88,7 +88,8 @@ void ReadChoice(const char* name, const char* normal, const char* other,
   Complain(complaint, name, text, wanted.c_str());
 }
 
-// Sets all of the profile's switches; the variables are read afterwards.
+// Turns on all switches of the profile; the individual variables are read
+// afterwards.
 void BeHostile(Settings* settings) {
   constexpr uint8_t kPoison = 0xa5;
   constexpr uint64_t kGrowth = uint64_t{32} << 20;
@@ -104,7 +105,7 @@ void BeHostile(Settings* settings) {
   settings->mps_work_survives = true;
 }
 
-// Reads how the device behaves, where there are two ways.
+// Reads the choices between two ways in which the device can behave.
 void ReadChoices(Settings* settings, std::string* complaint) {
   ReadChoice("EMUCUDA_UNKNOWN_KERNELS", "skip", "refuse",
              &settings->refuse_unknown_kernels, complaint);

@@ -9,7 +9,7 @@
 
 namespace fineserve::emucuda {
 
-// The live objects behind opaque driver handles. A stale or invented handle is
+// The live objects behind opaque driver handles. A stale or forged handle is
 // recognised and never dereferenced. Thread-safe.
 template <typename Handle, typename Object>
 class HandleRegistry {
@@ -27,7 +27,7 @@ class HandleRegistry {
     return found == objects_.end() ? nullptr : found->second;
   }
 
-  // Takes the object off the list and returns it; null if it was not listed.
+  // Removes the object from the list and returns it; null if it was not listed.
   std::shared_ptr<Object> Remove(Handle handle) {
     const MutexLock lock(mutex_);
     auto node = objects_.extract(handle);

@@ -39,7 +39,7 @@ std::unique_ptr<HostLink> HostLink::Open(const StateFolder& folder, int device,
 
 HostLink::~HostLink() { munmap(ends_, sizeof(Ends)); }
 
-// Relaxed: times, which order nothing.
+// Relaxed: the values are times, and order nothing.
 uint64_t HostLink::Book(Way way, uint64_t bytes) {
   std::atomic<uint64_t>& end =
       way == Way::kToDevice ? ends_->to_device : ends_->to_host;

@@ -9,23 +9,23 @@
 
 namespace fineserve::emucuda {
 
-// A device's link to the host, whose rate the copies of all processes share,
-// one after the other and each direction by itself. gpuN.link holds two times
-// of 8 bytes (ns of CLOCK_MONOTONIC), at which the copies to the device and
-// those to the host that have been booked so far end. A process that dies
-// leaves the link booked for its last copies. Thread-safe.
+// A device's link to the host. The copies of all processes share its rate, one
+// after the other, separately in each direction. gpuN.link holds two 8-byte
+// times (ns of CLOCK_MONOTONIC): when the copies to the device and the copies
+// to the host that have been booked so far end. A process that dies leaves the
+// link booked for its last copies. Thread-safe.
 class HostLink {
  public:
   enum class Way { kToDevice, kToHost };
 
-  // Null if the file cannot be opened or mapped.
+  // Returns null if the file cannot be opened or mapped.
   static std::unique_ptr<HostLink> Open(const StateFolder& folder, int device,
                                         uint64_t bytes_per_s);
   HostLink(const HostLink&) = delete;
   HostLink& operator=(const HostLink&) = delete;
   ~HostLink();
 
-  // Books the link for a copy, and returns the time at which that ends.
+  // Books the link for a copy, and returns the time at which the copy ends.
   uint64_t Book(Way way, uint64_t bytes);
   static void WaitUntil(uint64_t ns);
 

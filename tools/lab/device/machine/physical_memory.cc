@@ -105,8 +105,8 @@ void PhysicalMemory::RetireBadPages() {
   }
 }
 
-// Counts memory in use only where that can matter: it takes long with thousands
-// of granules.
+// Counts memory in use only where the count can matter, because counting is
+// slow with thousands of granules.
 std::optional<uint64_t> PhysicalMemory::FindFree(uint64_t bytes) const {
   const uint64_t total = TotalBytes(), all = control_->file_bytes();
   if (all == total || !FindConflict(probe_.get(), {total, all})) {
@@ -122,7 +122,7 @@ CUresult PhysicalMemory::Take(uint64_t bytes, ByteRange* granule) {
   const auto start = FindFree(bytes);
   if (!start) return CUDA_ERROR_OUT_OF_MEMORY;
   *granule = {*start, *start + bytes};
-  // Only the brief write lock in Release can be in the way.
+  // Only the brief write lock in Release can prevent this.
   return TryWriteLock(memory_.get(), *granule) ? CUDA_SUCCESS
                                                : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -167,9 +167,9 @@ void PhysicalMemory::Release(const Allocation& allocation) {
   const auto found = references_.find(granule.start);
   if (--found->second > 0) return;
   references_.erase(found);
-  // If this was the last reference of all processes, the pages return to the
-  // host now. If another process still holds one, or two leave at once, the
-  // next allocation of the range frees them.
+  // If this was the last reference of any process, the pages return to the host
+  // now. If another process still holds a reference, or two processes release
+  // theirs at once, the next allocation of the range frees the pages.
   if (TryWriteLock(memory_.get(), granule)) PunchHole(memory_.get(), granule);
   Unlock(memory_.get(), granule);
 }
@@ -208,7 +208,8 @@ CUresult PhysicalMemory::Look(uint64_t start, ByteRange* granule,
   *granule = {start, start + found.bytes};
   *serial = found.serial;
   // If no description holds the granule, its directory entry is stale. An
-  // exported descriptor holds it; a plain open of our file does not.
+  // exported descriptor holds its granule; a plain open of the memory file does
+  // not.
   return FindConflict(probe_.get(), *granule) ? CUDA_SUCCESS
                                               : CUDA_ERROR_INVALID_VALUE;
 }
@@ -238,8 +239,8 @@ CUresult PhysicalMemory::Attach(uint64_t start, uint64_t serial,
   }
   allocation->reset(
       new Allocation(*this, granule, serial, Allocation::Origin::kImported));
-  // The last holder may have left just before we took our reference; from then
-  // on the granule cannot change.
+  // The last holder may have released the granule just before this process took
+  // its reference. From then on, the granule cannot change.
   if (control_->ReadGranule(start).serial == serial) return CUDA_SUCCESS;
   allocation->reset();
   return CUDA_ERROR_INVALID_VALUE;
@@ -266,7 +267,7 @@ CUresult PhysicalMemory::OpenContext(uint64_t bytes,
   return CUDA_SUCCESS;
 }
 
-// A full list only makes this process invisible: its memory is held by locks.
+// If the list is full, this process is only invisible: locks hold its memory.
 void PhysicalMemory::EnterClientList() {
   const MutexLock lock(mutex_);
   if (contexts_++ == 0 && control_->ClaimSlot(mps_server_)) {

@@ -40,49 +40,50 @@ class Allocation;
 class PhysicalMemory {
  public:
   // Returns null if the files cannot be opened or sized. If `poison` is given,
-  // fresh memory reads as that byte instead of zero. `mps_server`: ClaimSlot;
-  // `is_persistent`: ControlFile::Open.
+  // fresh memory reads as that byte instead of zero. For `mps_server`, see
+  // ClaimSlot; for `is_persistent`, ControlFile::Open.
   static std::unique_ptr<PhysicalMemory> Open(
       const StateFolder& folder, int device, uint64_t wanted_bytes,
       std::optional<uint8_t> poison = std::nullopt, uint32_t mps_server = 0,
       bool is_persistent = true);
 
-  // Allocates a granule that reads zero (or poison); `bytes` is a multiple of
-  // kGranularity. Returns OUT_OF_MEMORY if less is free.
+  // Allocates a granule that reads as zero (or poison); `bytes` must be a
+  // multiple of kGranularity. Returns OUT_OF_MEMORY if less is free.
   CUresult Allocate(uint64_t bytes, std::shared_ptr<Allocation>* allocation);
 
   // Makes a CLOEXEC descriptor that names the granule and keeps it alive.
   CUresult Export(const Allocation& allocation, Descriptor* descriptor);
 
-  // References the granule that an exported descriptor names; the caller keeps
-  // the descriptor. Returns INVALID_VALUE if it names no granule of this
-  // device.
+  // Takes a reference to the granule that an exported descriptor names; the
+  // caller keeps the descriptor. Returns INVALID_VALUE if the descriptor names
+  // no granule of this device.
   CUresult Import(int fd, std::shared_ptr<Allocation>* allocation);
 
-  // References the granule that starts at `start`. Returns INVALID_VALUE unless
-  // it still has that serial number and some process references it.
+  // Takes a reference to the granule at `start`. Returns INVALID_VALUE unless
+  // the granule still has that serial number and some process references it.
   CUresult Attach(uint64_t start, uint64_t serial,
                   std::shared_ptr<Allocation>* allocation);
 
-  // Overwrites part of an allocation of this process with poison, if there is
-  // any.
+  // Overwrites part of an allocation of this process with poison, if poison is
+  // set.
   void Poison(ByteRange range) const;
 
-  // From now on the 2 MiB around `offset` are a bad page: reads of it fail, and
-  // once no process references it, it is not allocated again. Returns false if
-  // there are too many.
+  // Makes the 2 MiB around `offset` a bad page: from now on reads of the page
+  // fail, and once no process references it, it is not allocated again. Returns
+  // false if there are too many bad pages.
   bool Spoil(uint64_t offset) EMUCUDA_EXCLUDES(mutex_);
-  // True if a read of `range` meets a bad page, which NVML then counts.
+  // True if a read of `range` would meet a bad page, which NVML then counts.
   bool MeetsBadPage(ByteRange range) const;
 
-  // Counts the bytes that any process or exported descriptor references.
+  // Returns how many bytes are referenced by any process or exported
+  // descriptor.
   uint64_t UsedBytes() const;
   uint64_t TotalBytes() const { return control_->memory_bytes(); }
 
-  // Takes what a context needs as long as it lives: `bytes` of memory (0 or a
+  // Takes what a context needs while it lives: `bytes` of memory (0 or a
   // multiple of kGranularity), and a place for this process in the device's
-  // client list, which it leaves with its last context. Dropping `upkeep` gives
-  // it back.
+  // client list, which the process leaves with its last context. Dropping
+  // `upkeep` releases both.
   CUresult OpenContext(uint64_t bytes, std::shared_ptr<const void>* upkeep)
       EMUCUDA_EXCLUDES(mutex_);
   std::vector<ControlFile::Client> Clients() const {
@@ -92,7 +93,8 @@ class PhysicalMemory {
   int fd() const { return memory_.get(); }
   int control_fd() const { return control_->fd(); }
 
-  // Held across fork, so that no child inherits a locked critical section.
+  // Locks the mutex, which is held across fork so that no child inherits a
+  // locked critical section.
   void LockForFork() EMUCUDA_ANNOTATE(acquire_capability(mutex_)) {
     mutex_.Lock();
   }
@@ -120,19 +122,19 @@ class PhysicalMemory {
       EMUCUDA_EXCLUDES(mutex_);
   void EnterClientList() EMUCUDA_EXCLUDES(mutex_);
   void LeaveClientList() EMUCUDA_EXCLUDES(mutex_);
-  // Finds the granule that `fd` names; else returns INVALID_VALUE.
+  // Finds the granule that `fd` names. Returns INVALID_VALUE if there is none.
   CUresult Identify(int fd, ByteRange* granule) const;
-  // Finds the granule that starts at `start` and is referenced; else returns
-  // INVALID_VALUE.
+  // Finds the granule that starts at `start` and is referenced. Returns
+  // INVALID_VALUE if there is none.
   CUresult Look(uint64_t start, ByteRange* granule, uint64_t* serial) const;
   // Keeps bad pages that are free from being allocated, as long as this process
   // lives.
   void RetireBadPages() EMUCUDA_REQUIRES(mutex_);
-  // Finds a free range: in the first TotalBytes() of the file if there is one.
+  // Finds a free range, if possible in the first TotalBytes() of the file.
   std::optional<uint64_t> FindFree(uint64_t bytes) const;
-  // Takes a free range with a write lock.
+  // Takes a free range under a write lock.
   CUresult Take(uint64_t bytes, ByteRange* granule) EMUCUDA_REQUIRES(mutex_);
-  // Zeroes, records and publishes a range taken with a write lock.
+  // Zeroes, records and publishes a range that was taken under a write lock.
   CUresult Publish(ByteRange granule, uint64_t* serial)
       EMUCUDA_REQUIRES(mutex_);
   CUresult Reference(ByteRange granule) EMUCUDA_REQUIRES(mutex_);
@@ -149,7 +151,7 @@ class PhysicalMemory {
   Mutex mutex_;
   std::map<uint64_t, int> references_ EMUCUDA_GUARDED_BY(mutex_);  // by start
   int contexts_ EMUCUDA_GUARDED_BY(mutex_) = 0;
-  // Allocated by this process, not imported.
+  // Bytes that this process allocated, without imported ones.
   uint64_t own_bytes_ EMUCUDA_GUARDED_BY(mutex_) = 0;
 };
 

@@ -61,8 +61,8 @@ std::optional<uint64_t> FindUnlocked(int fd, uint64_t limit, uint64_t bytes) {
   while (bytes <= limit && start <= limit - bytes) {
     const auto conflict = FindConflict(fd, {start, start + bytes});
     if (!conflict) return start;
-    // Any start before the conflict's end would overlap it, so no candidate is
-    // skipped even if the conflict is not the lowest.
+    // No candidate is skipped, even if the conflict is not the lowest: any
+    // start before the conflict's end would overlap it.
     start = conflict->end;
   }
   return std::nullopt;

@@ -2,8 +2,8 @@
 #define TOOLS_LAB_DEVICE_MACHINE_RANGE_LOCKS_H_
 
 // Open-file-description (OFD) locks on byte ranges serve as reference counts
-// that the kernel keeps: it drops them when the last descriptor of a
-// description is closed, however its process dies. All functions are
+// that the kernel keeps: it drops a description's locks when the description's
+// last descriptor is closed, however the process dies. All functions are
 // thread-safe system calls. A description never conflicts with its own locks.
 
 #include <cstdint>
@@ -19,11 +19,12 @@ struct ByteRange {
 };
 
 bool TryWriteLock(int fd, ByteRange range);
-// Converts the description's own write lock, or adds a read lock. Returns false
-// if another description holds a write lock.
+// Takes a read lock, converting the description's own write lock if there is
+// one. Returns false if another description holds a write lock.
 bool TryReadLock(int fd, ByteRange range);
-// Waits for other holders. The wait is unbounded if one is stopped (SIGSTOP)
-// inside its critical section, which we accept in an emulator.
+// Takes a write lock, and waits for other holders. The wait is unbounded if a
+// holder is stopped (SIGSTOP) inside its critical section, which is acceptable
+// in an emulator.
 bool WriteLock(int fd, ByteRange range);
 void Unlock(int fd, ByteRange range);
 

@@ -14,8 +14,8 @@
 namespace fineserve::emucuda {
 namespace {
 
-// FNV-1a. Two salts give 128 bits. Unlike std::hash it is the same in every
-// process and build.
+// FNV-1a; two salts give 128 bits. Unlike std::hash, it gives the same result
+// in every process and build.
 uint64_t Fingerprint(std::string_view text, uint64_t salt) {
   uint64_t hash = 0xcbf29ce484222325ull ^ salt;
   for (const char c : text) {

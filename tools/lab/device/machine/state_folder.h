@@ -36,7 +36,7 @@ class StateFolder {
   // (0600) if it does not exist.
   Descriptor OpenFile(int device, const char* suffix) const;
 
-  // Removes that file, if it is there; a process that has it open keeps it.
+  // Removes that file, if it exists; a process that has it open keeps it.
   void Remove(int device, const char* suffix) const;
 
   const std::string& path() const { return path_; }

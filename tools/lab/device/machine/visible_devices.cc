@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kUuidPrefix = "GPU-";
 
-// All devices as the driver counts them.
+// Returns all devices in the order in which the driver counts them.
 std::vector<int> InOrder(const Settings& settings) {
   std::vector<int> order(static_cast<size_t>(settings.devices));
   std::iota(order.begin(), order.end(), 0);
@@ -44,7 +44,7 @@ std::vector<int> VisibleDevices(const Settings& settings,
   while (!rest.empty()) {
     const size_t comma = rest.find(',');
     const int device = DeviceNamed(rest.substr(0, comma), order, folder);
-    // An entry that repeats a device ends the list, too.
+    // An entry that repeats a device also ends the list.
     if (device < 0 ||
         std::find(visible.begin(), visible.end(), device) != visible.end()) {
       break;

@@ -11,7 +11,7 @@
 namespace fineserve::nccl {
 namespace {
 
-// True if a kernel of the communicator's device can use the address.
+// True if a kernel on the communicator's device can use the address.
 bool IsOnDevice(const void* address, int device) {
   cudart::cudaPointerAttributes attributes = {};
   if (cudart::cudaPointerGetAttributes(&attributes, address) !=
@@ -82,7 +82,7 @@ ncclResult_t AddToGroup(const char* function, ncclComm_t comm, Task task,
   return result;
 }
 
-// Adds a task to the thread's group; outside a group it is submitted at once.
+// Adds a task to the thread's group. Outside a group, submits it at once.
 ncclResult_t Call(const char* function, ncclComm_t comm, Task task,
                   cudaStream_t stream) {
   if (InGroup()) return Note(AddToGroup(function, comm, task, stream));
@@ -91,8 +91,8 @@ ncclResult_t Call(const char* function, ncclComm_t comm, Task task,
   return EndGroup();
 }
 
-// The same for a reduction, whose operator is a built-in one, or a factor
-// before a sum.
+// Does the same for a reduction, whose operator is built in, or is a factor
+// followed by a sum.
 ncclResult_t CallReduction(const char* function, ncclComm_t comm, Task task,
                            cudaStream_t stream) {
   if (IsType(task.type) && !CanReduce(task.type)) {
@@ -113,7 +113,7 @@ ncclResult_t CallReduction(const char* function, ncclComm_t comm, Task task,
   return Call(function, comm, task, stream);
 }
 
-// `root`: the peer of a send or a receive.
+// For a send or a receive, `root` is the peer.
 Task TaskOf(TaskKind kind, const void* send, void* receive, size_t count,
             ncclDataType_t type, int root = 0, ncclRedOp_t op = ncclSum) {
   return {.kind = kind,

@@ -14,14 +14,14 @@ namespace {
 
 using Parts = std::vector<const char*>;
 
-// True if the data sent has a part for each rank. A buffer then has one too,
-// and a step moves a piece of each part.
+// True if the data that is sent has a part for each rank. Then a buffer has
+// those parts, too, and a step moves a piece of each.
 bool SendsParts(TaskKind kind) {
   return kind == TaskKind::kReduceScatter || kind == TaskKind::kAlltoAll ||
          kind == TaskKind::kScatter;
 }
 
-// One step's piece: elements [first, first + count) of each part.
+// The piece that one step moves: elements [first, first + count) of each part.
 class Piece {
  public:
   Piece(const Communicator& communicator, const Task& task, size_t first,
@@ -82,7 +82,7 @@ class Piece {
     for (const char* buffer : parts) mine.push_back(buffer + part * bytes_);
     Reduce(task_.type, task_.op, mine, task_.receive + offset_, count_);
   }
-  // From a buffer into part `part` of the result.
+  // Copies from a buffer into part `part` of the result.
   void ReadPart(const char* from, int part) const {
     memcpy(task_.receive + part * part_bytes_ + offset_, from, bytes_);
   }
@@ -101,8 +101,8 @@ class Piece {
   const size_t bytes_;
 };
 
-// A transfer on its way. The counters in shared memory go on from one transfer
-// to the next.
+// A transfer in progress. The counters in shared memory continue from one
+// transfer to the next.
 class Transfer {
  public:
   Transfer(Communicator& communicator, const Task& task)
@@ -118,7 +118,7 @@ class Transfer {
   const Task& task() const { return task_; }
   const std::string& wrong() const { return wrong_; }
 
-  // Moves what can be moved now. Returns whether anything was.
+  // Moves what can be moved now. Returns true if anything moved.
   bool Advance() { return task_.kind == TaskKind::kSend ? Send() : Receive(); }
 
  private:
@@ -174,11 +174,11 @@ class Transfer {
   std::string wrong_;
 };
 
-// By direction and peer, in the order of the calls.
+// The transfers by direction and peer, in the order of the calls.
 using Queues = std::map<std::pair<TaskKind, int>, std::deque<Transfer>>;
 
-// Drops what is done and moves the first of each queue. Returns whether
-// anything moved, and sets `wrong` if the two ends disagree.
+// Advances the first transfer of each queue, and removes it if it is done.
+// Returns true if anything moved, and sets `wrong` if the two ends disagree.
 bool AdvanceAll(Queues& queues, std::string* wrong) {
   bool moved = false;
   for (auto next = queues.begin(); next != queues.end();) {
@@ -230,7 +230,7 @@ ncclResult_t RunTransfers(Communicator& communicator,
     while (!queues.empty() && what->empty() && AdvanceAll(queues, what)) {
     }
     if (queues.empty() || !what->empty()) return true;
-    // The peer's last writes may be visible only now.
+    // The peer's last writes may have become visible only now.
     peer_gone = WaitsForTheGone(communicator, queues) &&
                 !AdvanceAll(queues, what) && what->empty();
     return peer_gone || queues.empty() || !what->empty();

@@ -22,10 +22,10 @@ namespace {
 using emucuda::Mutex;
 using emucuda::MutexLock;
 
-// Interval at which a waiting rank checks that the others still live; a change
-// wakes it at once.
+// Interval at which a waiting rank checks that the other ranks are still alive;
+// a change wakes it at once.
 constexpr int kLookMs = 50;
-// As long as PyTorch gives its collectives by default.
+// The default time limit of PyTorch's collectives.
 constexpr std::chrono::minutes kJoinPatience{10};
 
 struct Registry {
@@ -137,8 +137,7 @@ ncclResult_t Communicator::OpenPeers() {
   for (int rank = 0; rank < ranks_; ++rank) {
     const int pid = region_->rank(rank).pid.load(std::memory_order_acquire);
     emucuda::Descriptor peer(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    // A process that has ended already is noticed by the ranks that wait for
-    // it.
+    // If the process has already ended, the ranks that wait for it will notice.
     if (!peer.valid() && errno != ESRCH) {
       return Refuse(ncclSystemError,
                     "rank %d cannot watch rank %d (pid %d): %s", rank_, rank,
@@ -189,7 +188,7 @@ Waited Communicator::Await(const std::function<bool(int rank)>& ready) const {
     bool all = true;
     for (int rank = 0; rank < ranks_; ++rank) {
       if (ready(rank)) continue;
-      // Its last writes may be visible only now.
+      // The rank's last writes may have become visible only now.
       peer_gone = rank != rank_ && Gone(rank) && !ready(rank);
       if (peer_gone) return true;
       all = all && ready(rank);
@@ -264,8 +263,8 @@ void Communicator::ReleaseAll() {
   Registry& all = All();
   const MutexLock lock(all.mutex);
   for (Communicator* const communicator : all.live) {
-    // A forked child's copy waits for nothing, and the others' mapping is its
-    // parent's.
+    // In a forked child, a communicator of the parent waits for nothing, and
+    // its mapping is the parent's.
     if (communicator->pid_ == getpid()) communicator->Release(false);
   }
 }

@@ -18,7 +18,7 @@
 
 namespace fineserve::nccl {
 
-// The end of a wait for other ranks.
+// How a wait for other ranks ended.
 enum class Waited {
   kReady,
   kReleased,  // this rank's communicator was aborted
@@ -33,15 +33,15 @@ enum class Waited {
 // does; what follows on the stream never sees results that are not there.
 class Communicator {
  public:
-  // Joins as `rank` of `ranks` on the current device. Does not wait.
+  // Joins as rank `rank` of `ranks` on the current device, without waiting.
   static ncclResult_t Join(const ncclUniqueId& id, int ranks, int rank,
                            std::shared_ptr<Communicator>* out);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // Waits until all ranks have joined, and checks that each has a device of its
-  // own.
+  // Waits until all ranks have joined, and checks that no two ranks share a
+  // device.
   ncclResult_t WaitForAll();
 
   int rank() const { return rank_; }
@@ -49,48 +49,51 @@ class Communicator {
   int device() const { return device_; }
   const SharedRegion& region() const { return *region_; }
 
-  // Waits until `ready(rank)` holds for all ranks. It looks at shared memory
-  // only.
+  // Waits until `ready(rank)` holds for all ranks. `ready` looks at shared
+  // memory only.
   Waited Await(const std::function<bool(int rank)>& ready) const;
   // Waits until `progress()` returns true. It is called again after each change
-  // of shared memory, and may call Gone to learn that a rank will not come.
+  // of shared memory, and may call Gone to learn that a rank will not arrive.
   Waited AwaitProgress(const std::function<bool()>& progress) const;
   // True if a rank's process has ended, or has left the communicator.
   bool Gone(int rank) const;
 
-  // Says what went wrong on a stream, and keeps the stream until Release.
+  // Reports an error of the work on a stream, and blocks the stream until
+  // Release.
   void Fail(ncclResult_t error, const std::string& what);
   ncclResult_t async_error() const {
     return async_error_.load(std::memory_order_acquire);
   }
 
-  // Work takes a ticket when it is submitted, and runs in its turn. Work of a
-  // captured graph has none, because it may run often: it runs when nothing
-  // else does. Returns false if the communicator has been released.
+  // Work takes a ticket when it is submitted, and runs in the order of tickets.
+  // Work of a captured graph has no ticket, because it may run often: it runs
+  // when no other work runs. BeginWork returns false if the communicator has
+  // been released.
   uint64_t TakeTicket();
   void ReturnLastTicket();  // nothing was submitted after all
   bool BeginWork(std::optional<uint64_t> ticket);
   void EndWork(std::optional<uint64_t> ticket);
-  // Waits until all submitted work has run, or Release.
+  // Waits until all submitted work has run, or until Release.
   void WaitIdle();
 
-  // Ends all waits of this rank; its work does nothing from now on. `leave`
-  // tells the other ranks. Returns when no work is running.
+  // Ends all waits of this rank; its work does nothing from now on. Returns
+  // when no work is running. If `leave`, notifies the other ranks.
   void Release(bool leave);
-  // Tells the other ranks that this one has stopped taking part.
+  // Notifies the other ranks that this one has stopped taking part.
   void Leave();
   // Ends all waits of all communicators, when the process ends.
   static void ReleaseAll();
 
-  // Operators of ncclRedOpCreatePreMulSum.
+  // The operators that ncclRedOpCreatePreMulSum created.
   ncclRedOp_t AddFactor(ncclDataType_t type, const Factor& factor);
   bool RemoveFactor(ncclRedOp_t op);
   std::optional<Factor> FindFactor(ncclRedOp_t op, ncclDataType_t type) const;
 
-  // Held while work is submitted: tickets and streams agree.
+  // Held while work is submitted, so that tickets have the order of the
+  // streams.
   emucuda::Mutex& submission() { return submission_; }
-  // Counts the steps of a lane; confined to the work that runs, or to the
-  // calling thread that exchanges.
+  // The number of steps of a lane so far; confined to the running work, or to
+  // the calling thread that exchanges.
   uint64_t& steps(Lane lane) { return steps_[static_cast<int>(lane)]; }
   emucuda::Mutex& call_exchange() { return call_exchange_; }
 
@@ -106,11 +109,12 @@ class Communicator {
   const int rank_;
   const int device_;
   const int pid_;  // of the process that joined; a forked child is another
-  // By rank; const after WaitForAll. A descriptor becomes readable when the
-  // process has ended.
+  // By rank; const after WaitForAll. A descriptor becomes readable when its
+  // rank's process has ended.
   std::vector<emucuda::Descriptor> peers_;
 
-  // Release and acquire: what was decided before is seen by the waiting.
+  // Release and acquire: a waiting thread sees what was decided before the
+  // store.
   std::atomic<bool> released_{false};
   std::atomic<ncclResult_t> async_error_{ncclSuccess};
 

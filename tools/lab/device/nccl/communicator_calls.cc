@@ -62,14 +62,15 @@ ncclResult_t Join(const char* function, ncclComm_t* comm, int ranks,
   return Join(comm, ranks, id, rank);
 }
 
-// The ranks' messages to each other about a split.
+// A rank's message to the other ranks about a split.
 struct SplitWish {
   int color;
   int key;
   ncclUniqueId id;  // for the part that this rank comes first in
 };
 
-// The rank's place in its part, whose id is the first one's.
+// The rank's place in its part of a split; the part's first rank provides the
+// id.
 struct SplitPlace {
   int ranks = 0;
   int rank = 0;
@@ -84,7 +85,7 @@ SplitPlace PlaceIn(const std::vector<SplitWish>& wishes, int self) {
     const SplitWish& its = wishes[rank];
     if (its.color != wishes[own].color) continue;
     ++place.ranks;
-    // Ranks of one key keep their order.
+    // Ranks with equal keys keep their order.
     place.rank +=
         its.key < wishes[own].key || (its.key == wishes[own].key && rank < own);
     if (first == nullptr || its.key < first->key) first = &its;
@@ -167,7 +168,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks,
   return Join("ncclCommInitRankConfig", comm, ranks, id, rank, config);
 }
 
-// The ids are the same for all ranks, so that the first one is enough.
+// Uses the first id only, because all ranks pass the same ids.
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank,
                                       int id_count, ncclUniqueId* ids,
                                       ncclConfig_t* config) {
@@ -266,8 +267,8 @@ ncclResult_t ncclMemFree(void* address) {
                       address);
 }
 
-// Registered memory is only faster, and here it is not: the handle is the
-// buffer's address.
+// Returns the buffer's address as the handle: registration only makes memory
+// faster, and has no effect here.
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buffer, size_t bytes,
                               void** handle) {
   return CallOn("ncclCommRegister", comm, handle, [&](Communicator&) {
@@ -314,14 +315,14 @@ const char* ncclGetErrorString(ncclResult_t result) {
   return ResultText(result);
 }
 
-// The text is this thread's until its next call.
+// The text belongs to the calling thread until its next call.
 const char* ncclGetLastError(ncclComm_t /*comm*/) {
   thread_local std::string last;
   last = LastError();
   return last.c_str();
 }
 
-// Nothing is logged by $NCCL_DEBUG.
+// Does nothing, because $NCCL_DEBUG logs nothing here.
 void ncclResetDebugInit() {}
 
 }  // namespace fineserve::nccl

@@ -16,7 +16,7 @@ namespace fineserve::nccl {
 namespace {
 
 constexpr char kKernelName[] = "emucuda_nccl_group";
-// The device has a kernel of every name in any code.
+// Any code will do: for the device, all code has a kernel of every name.
 constexpr char kCode[] = ".version 8.0\n.target sm_80\n.address_size 64\n";
 
 // The work of one launch.
@@ -44,7 +44,7 @@ void RunTasks(Communicator& communicator, const std::vector<Task>& tasks) {
   }
 }
 
-// The kernel: its argument is a Work*.
+// The kernel, whose argument is a Work*.
 void Run(const void* const* arguments, void* /*user_data*/) {
   Work* const work = *static_cast<Work* const*>(arguments[0]);
   const std::unique_ptr<Work> owned(work->ticket ? work : nullptr);
@@ -75,7 +75,8 @@ cudart::cudaKernel_t MakeKernel() {
   return kernel;
 }
 
-// Makes `after` wait for what `before` holds now.
+// Makes the stream `after` wait for the work that the stream `before` holds
+// now.
 cudart::cudaError_t Order(cudaStream_t before, cudaStream_t after) {
   constexpr unsigned kWithoutTiming = 2;  // cudaEventDisableTiming
   cudart::cudaEvent_t event = nullptr;
@@ -89,7 +90,7 @@ cudart::cudaError_t Order(cudaStream_t before, cudaStream_t after) {
   return error;
 }
 
-// Submits the kernel, which then owns the work unless it was captured.
+// Submits the kernel. The kernel then owns the work, unless it was captured.
 cudart::cudaError_t Submit(cudart::cudaKernel_t kernel,
                            std::unique_ptr<Work> work, cudaStream_t stream) {
   cudart::cudaStreamCaptureStatus status = {};
@@ -104,8 +105,8 @@ cudart::cudaError_t Submit(cudart::cudaKernel_t kernel,
   error = cudart::__cudaLaunchKernel(kernel, {1, 1, 1}, {1, 1, 1}, arguments, 0,
                                      stream);
   if (error == cudart::cudaSuccess) {
-    // A captured launch lives as long as the process: nothing tells when the
-    // last graph with it is gone.
+    // The work of a captured launch lives as long as the process, because
+    // nothing reports when the last graph that contains it is gone.
     static_cast<void>(work.release());
   } else if (!captured) {
     communicator.ReturnLastTicket();

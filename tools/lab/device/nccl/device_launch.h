@@ -9,15 +9,16 @@
 
 namespace fineserve::nccl {
 
-// Submits a group's tasks of one communicator as one kernel of its device, as
-// NCCL does, and returns. `streams` are those that the tasks were called with:
-// the kernel follows what they hold, and what they get next follows the kernel.
-// Collectives run first, in their order; then all transfers, together.
+// Submits a group's tasks of one communicator as one kernel on its device, as
+// NCCL does, and returns. `streams` are the streams that the tasks were called
+// with: the kernel runs after the work that they hold, and their later work
+// runs after the kernel. Collectives run first, in their order; then all
+// transfers run together.
 ncclResult_t Launch(const std::shared_ptr<Communicator>& communicator,
                     std::vector<Task> tasks,
                     const std::vector<cudaStream_t>& streams);
 
-// Makes a device current for this thread, and undoes that.
+// Makes a device current for this thread; the destructor undoes this.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device);

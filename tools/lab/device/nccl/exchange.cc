@@ -35,7 +35,7 @@ ncclResult_t Take(Communicator& communicator, Lane lane, const Step& step,
   const int ranks = communicator.ranks();
   LaneSlot& own = region.lane(lane, communicator.rank());
   const uint64_t number = ++communicator.steps(lane);
-  // The buffer was read by all in the step before the last one.
+  // All ranks have read the buffer in the step before the last one.
   Waited waited = communicator.Await([&](int rank) {
     return region.lane(lane, rank).consumed.load(std::memory_order_acquire) +
                2 >=

@@ -13,20 +13,20 @@ namespace fineserve::nccl {
 // One rank's part in a step that all ranks of a communicator take together.
 struct Step {
   Signature signature;
-  // Fills this rank's buffer, of LaneBufferBytes(lane).
+  // Fills this rank's buffer, which has LaneBufferBytes(lane) bytes.
   std::function<void(char* own)> write;
-  // Reads the buffers of all ranks, in their order.
+  // Reads the buffers of all ranks, in the order of the ranks.
   std::function<void(const std::vector<const char*>& parts)> read;
 };
 
-// Takes the next step of a lane; nothing is read before all ranks have arrived.
+// Takes the next step of a lane; reads nothing before all ranks have arrived.
 // Returns ncclRemoteError if a rank is gone, ncclInvalidUsage if ranks disagree
-// and ncclInternalError if the communicator has been released; `what` then says
-// more.
+// and ncclInternalError if the communicator has been released; `what` then has
+// the details.
 ncclResult_t Take(Communicator& communicator, Lane lane, const Step& step,
                   std::string* what);
 
-// "AllReduce(10 float32, op 0, root 0)", for messages.
+// Returns a text for messages, such as "AllReduce(10 of type 7, op 0, root 0)".
 std::string Describe(const Signature& signature);
 
 }  // namespace fineserve::nccl

@@ -8,20 +8,20 @@
 
 namespace fineserve::nccl {
 
-// The calling thread's group: what was called since its first ncclGroupStart.
-// Calls outside a group are a group of their own.
+// The calling thread's group: the calls since its first ncclGroupStart. A call
+// outside a group forms a group by itself.
 
 void StartGroup();
-// Ends the innermost group. The last one launches everything, and returns the
-// first error of the group's calls.
+// Ends the innermost group. Ending the outermost one launches everything, and
+// returns the first error of the group's calls.
 ncclResult_t EndGroup();
 bool InGroup();
 
-// Remembers an error of a call, for EndGroup, and returns it.
+// Remembers the error of a call for EndGroup, and returns it.
 ncclResult_t Note(ncclResult_t result);
 void AddTask(std::shared_ptr<Communicator> communicator, Task task,
              cudaStream_t stream);
-// EndGroup waits until its ranks have joined.
+// Makes EndGroup wait until the communicator's ranks have joined.
 void AddJoining(std::shared_ptr<Communicator> communicator);
 
 }  // namespace fineserve::nccl

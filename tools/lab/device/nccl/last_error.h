@@ -12,7 +12,7 @@ namespace fineserve::nccl {
 ncclResult_t Refuse(ncclResult_t result, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// The last line of this process; empty if there was none.
+// Returns the last line of this process, or an empty string if there was none.
 std::string LastError();
 
 const char* ResultText(ncclResult_t result);

@@ -17,7 +17,8 @@ namespace {
   static_assert(offsetof(ncclConfig_t, field) == \
                 offsetof(::ncclConfig_t, field))
 
-// A newer header may have more; what is here must be the same.
+// A newer header may have more; everything that is declared here must be the
+// same.
 static_assert(NCCL_MAJOR == 2 && NCCL_VERSION_CODE >= 22800);
 static_assert(kUniqueIdBytes == NCCL_UNIQUE_ID_BYTES);
 static_assert(kUndefinedInt == NCCL_CONFIG_UNDEF_INT);

@@ -66,8 +66,8 @@ enum ncclScalarResidence_t : unsigned int {
   ncclScalarHostImmediate = 1,
 };
 
-// Callers' settings have no effect on an emulated device, except `blocking` (a
-// communicator is always ready when the call returns).
+// Callers' settings have no effect on an emulated device. This includes
+// `blocking`, because a communicator is always ready when the call returns.
 struct ncclConfig_t {
   size_t size;
   unsigned int magic;

@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 static_assert(std::size(kBytes) == ncclNumTypes);
 
-// Calls body.template operator()<Number>() for the numbers of a type.
+// Calls body.template operator()<Number>() with the number class of a type.
 template <typename Body>
 void ForType(ncclDataType_t type, Body body) {
   switch (type) {
@@ -39,7 +39,7 @@ void ForType(ncclDataType_t type, Body body) {
   }
 }
 
-// `combine` two numbers at a time, and `finish` with the result.
+// Calls `combine` on two numbers at a time, and `finish` on the result.
 template <typename Number, typename Combine, typename Finish>
 void Fold(const std::vector<const char*>& parts, char* to, size_t count,
           Combine combine, Finish finish) {

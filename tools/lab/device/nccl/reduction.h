@@ -13,8 +13,8 @@
 
 namespace fineserve::nccl {
 
-// The numbers that NCCL reduces, as they are in memory and as they are computed
-// with.
+// The number types that NCCL reduces: how they are stored, and how they are
+// computed with.
 
 inline float FloatOfBfloat16(uint16_t bits) {
   return std::bit_cast<float>(uint32_t{bits} << 16);
@@ -26,7 +26,7 @@ inline uint16_t Bfloat16OfFloat(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// 1 bit of sign, 5 of exponent (bias 15), 10 of fraction.
+// A float16 has 1 bit of sign, 5 of exponent (bias 15) and 10 of fraction.
 inline float FloatOfFloat16(uint16_t bits) {
   const uint32_t sign = (uint32_t{bits} & 0x8000) << 16;
   const uint32_t exponent = bits >> 10 & 0x1f;
@@ -46,8 +46,8 @@ inline uint16_t Float16OfFloat(float value) {
   if (size > 0x7f800000) return sign | 0x7e00;   // not a number
   if (size >= 0x477ff000) return sign | 0x7c00;  // 65520 and more: infinity
   if (size < 0x38800000) {
-    // Below 2^-14: adding 0.5 leaves a multiple of 2^-24, rounded, in the low
-    // bits of the fraction.
+    // The number is below 2^-14: adding 0.5 leaves it as a multiple of 2^-24,
+    // rounded, in the low bits of the fraction.
     const float shifted = std::bit_cast<float>(size) + 0.5f;
     return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) -
                                         std::bit_cast<uint32_t>(0.5f));
@@ -56,7 +56,7 @@ inline uint16_t Float16OfFloat(float value) {
   return sign | static_cast<uint16_t>((rounded - (112u << 23)) >> 13);
 }
 
-// A number that is computed with in its stored form.
+// A number that is computed with in the form in which it is stored.
 template <typename T>
 struct Plain {
   using Value = T;
@@ -83,7 +83,7 @@ struct Half {
 using Float16 = Half<FloatOfFloat16, Float16OfFloat>;
 using Bfloat16 = Half<FloatOfBfloat16, Bfloat16OfFloat>;
 
-// Integers wrap around, signed ones too.
+// Integers wrap around, including signed ones.
 template <typename T>
 T Add(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
@@ -105,13 +105,14 @@ T Multiply(T a, T b) {
 
 bool IsType(ncclDataType_t type);
 size_t BytesOf(ncclDataType_t type);
-// The 8-bit floats cannot be reduced, as on GPUs before compute capability 9.0.
+// False for the 8-bit floats, which cannot be reduced on GPUs before compute
+// capability 9.0 either.
 bool CanReduce(ncclDataType_t type);
 
-// The factor of an operator that ncclRedOpCreatePreMulSum made.
+// The factor of an operator that ncclRedOpCreatePreMulSum created.
 struct Factor {
   std::array<char, 8> value = {};
-  // If set, the factor is at this address when the work runs.
+  // If set, the factor is read from this address when the work runs.
   const void* on_device = nullptr;
 };
 
@@ -120,8 +121,8 @@ void Scale(ncclDataType_t type, const Factor& factor, const char* from,
            char* to, size_t count);
 
 // Writes to[i] = parts[0][i] op parts[1][i] op …, for `count` numbers, in the
-// order of the parts: every rank computes the same bits. `op` is one of the
-// five built-in operators.
+// order of the parts, so that every rank computes the same bits. `op` is one of
+// the five built-in operators.
 void Reduce(ncclDataType_t type, ncclRedOp_t op,
             const std::vector<const char*>& parts, char* to, size_t count);
 

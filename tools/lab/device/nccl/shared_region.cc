@@ -106,8 +106,9 @@ char* SharedRegion::PairBuffer(int sender, int receiver,
 }
 
 void SharedRegion::Ring() const {
-  // Release, pairing with the acquire in Bell: a rank that sees the bell sees
-  // what was changed before. The word itself keeps the sleeper awake.
+  // Release, pairing with the acquire in Bell: a rank that sees the new value
+  // also sees what was changed before it. The change of the word itself
+  // prevents a missed wake-up.
   header().bell.fetch_add(1, std::memory_order_release);
   syscall(SYS_futex, &header().bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }

@@ -14,7 +14,7 @@ namespace fineserve::nccl {
 inline constexpr int kMaxRanks = emucuda::kMaxDevices;
 
 // Describes a rank's operation in one step. All ranks of a collective, and both
-// ends of a transfer, must say the same.
+// ends of a transfer, must have equal signatures.
 struct Signature {
   uint32_t kind = 0;
   uint32_t type = 0;
@@ -39,30 +39,32 @@ struct Signature {
 // what a communicator does not use costs nothing. All ranks are processes of
 // one user, which trust each other.
 struct RegionHeader {
-  // Numbers of ranks, in all and joined so far.
+  // The number of ranks, and how many have joined so far.
   std::atomic<uint32_t> ranks;
   std::atomic<uint32_t> joined;
-  // Changes whenever anything else does: what waiting ranks sleep on (futex).
+  // Changes whenever anything else does; waiting ranks sleep on it (futex).
   std::atomic<uint32_t> bell;
   uint32_t reserved[13];
 };
 
 struct alignas(64) RankSlot {
   std::atomic<uint32_t> claimed;
-  // Release: publishes bus_id. Pairs with the acquire in Communicator.
+  // Stored with release, to publish bus_id; pairs with the acquire in
+  // Communicator.
   std::atomic<int32_t> pid;  // 0 until the rank has joined
   std::atomic<uint32_t> left;
   char bus_id[16];
 };
 
-// Collective steps are numbered from 1, in each lane for itself. Step s uses
+// Collective steps are numbered from 1, separately in each lane. Step s uses
 // buffer s % 2.
 struct alignas(64) LaneSlot {
-  // Release: publishes the signature and the buffer of the step. Pairs with
-  // the acquire of the ranks that read them.
+  // Stored with release, to publish the signature and the buffer of the step;
+  // pairs with the acquire of the ranks that read them.
   std::atomic<uint64_t> arrived;
-  // Release: the rank has read what it wants of all buffers of the step. Pairs
-  // with the acquire of the ranks that write to theirs again.
+  // Stored with release once the rank has read what it needs of all buffers of
+  // the step; pairs with the acquire of the ranks that then write to their
+  // buffers again.
   std::atomic<uint64_t> consumed;
   Signature signatures[2];
 };
@@ -80,7 +82,7 @@ static_assert(sizeof(LaneSlot) == 64);
 static_assert(sizeof(PairSlot) == 64);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// The parties to an exchange: streams, or the threads that call.
+// The parties to an exchange: streams, or calling threads.
 enum class Lane { kStream = 0, kCall = 1 };
 inline constexpr int kLanes = 2;
 
@@ -89,13 +91,13 @@ inline constexpr size_t kStreamBufferBytes = size_t{1} << 20;
 inline constexpr size_t kCallBufferBytes = 4096;
 inline constexpr size_t kPairBufferBytes = size_t{256} << 10;
 
-// One rank's mapping. Immutable after Open, and so thread-safe; what is shared
-// is atomic, or published by an atomic.
+// One rank's mapping of the file. Immutable after Open, and therefore
+// thread-safe; shared values are atomic, or published by an atomic.
 class SharedRegion {
  public:
-  // Opens the file `name` of the state folder of this process's settings, or
-  // creates it. Returns null, with a complaint, if that fails or if another
-  // rank expects another number of ranks.
+  // Opens the file `name` in the state folder of this process's settings, or
+  // creates it. Returns null and sets `complaint` if that fails, or if another
+  // rank expects a different number of ranks.
   static std::unique_ptr<SharedRegion> Open(const std::string& name, int ranks,
                                             std::string* complaint);
   ~SharedRegion();
@@ -106,19 +108,19 @@ class SharedRegion {
   RankSlot& rank(int rank) const;
   LaneSlot& lane(Lane lane, int rank) const;
   PairSlot& pair(int sender, int receiver) const;
-  // Buffers for step or piece `number`.
+  // Both functions return the buffer for step or piece `number`.
   char* LaneBuffer(Lane lane, int rank, uint64_t number) const;
   char* PairBuffer(int sender, int receiver, uint64_t number) const;
   static size_t LaneBufferBytes(Lane lane);
 
-  // Wakes all ranks that wait for a change. Call it after each change.
+  // Wakes all ranks that wait for a change. Must be called after each change.
   void Ring() const;
-  // The bell's present value; look at it before the state.
+  // Returns the bell's current value; call it before looking at the state.
   uint32_t Bell() const;
-  // Sleeps until the bell shows something else, or for `milliseconds`.
+  // Sleeps until the bell differs from `seen`, or for `milliseconds`.
   void Sleep(uint32_t seen, int milliseconds) const;
 
-  // Takes the file out of the folder; mappings stay.
+  // Removes the file from the folder; mappings remain.
   void Unlink() const;
 
  private:

@@ -37,7 +37,8 @@ constexpr bool IsTransfer(TaskKind kind) {
   return kind == TaskKind::kSend || kind == TaskKind::kReceive;
 }
 
-// One call of a rank, as its stream will run it. Addresses are the device's.
+// One call of a rank, in the form in which its stream will run it. Addresses
+// are device addresses.
 struct Task {
   TaskKind kind;
   const char* send = nullptr;
@@ -49,8 +50,8 @@ struct Task {
   int root = 0;  // or the other end of a transfer
 
   size_t bytes() const { return count * BytesOf(type); }
-  // Describes the call that the others must make too. The ends of a transfer
-  // compare count and type.
+  // Describes the call that the other ranks must also make. The two ends of a
+  // transfer compare count and type.
   Signature signature() const {
     const bool transfer = IsTransfer(kind);
     return {static_cast<uint32_t>(transfer ? TaskKind::kSend : kind),

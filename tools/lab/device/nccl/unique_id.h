@@ -7,11 +7,11 @@
 
 namespace fineserve::nccl {
 
-// A fresh id: a mark of this library and 16 random bytes, as text.
+// Makes a fresh id: a mark of this library and 16 random bytes, as text.
 ncclResult_t MakeUniqueId(ncclUniqueId* id);
 
-// The name of the communicator's file in the state folder; empty if the id is
-// not from MakeUniqueId.
+// Returns the name of the communicator's file in the state folder, or an empty
+// string if the id is not from MakeUniqueId.
 std::string FileNameOf(const ncclUniqueId& id);
 
 }  // namespace fineserve::nccl

@@ -26,8 +26,8 @@ std::vector<Client> ClientsOf(nvmlDevice_t device) {
   return Machine::Get().pids().Of(device->number, device->memory->Clients());
 }
 
-// The processes that use the device by themselves: MPS servers instead of their
-// clients.
+// Returns the processes that use the device directly, with MPS servers in place
+// of their clients.
 std::vector<Client> DirectClients(nvmlDevice_t device) {
   std::vector<Client> direct;
   std::map<uint32_t, uint64_t> servers;
@@ -52,7 +52,7 @@ std::vector<Client> MpsClients(nvmlDevice_t device) {
   return clients;
 }
 
-// Adds processes with pids that no process can have, after the first.
+// Inserts processes after the first one, with pids that no process can have.
 void AddStrangers(unsigned count, std::vector<Client>* clients) {
   constexpr uint32_t kAbovePids = 1 << 22;
   std::vector<Client> strangers;
@@ -63,8 +63,9 @@ void AddStrangers(unsigned count, std::vector<Client>* clients) {
                   strangers.begin(), strangers.end());
 }
 
-// `count` is the room in `processes` on entry, and the number of processes on
-// return. Returns INSUFFICIENT_SIZE, with the count, if they do not fit.
+// On entry, `count` is the number of elements that fit in `processes`; on
+// return, it is the number of processes. Returns INSUFFICIENT_SIZE, with the
+// count, if they do not fit.
 template <typename Process, typename Describe>
 nvmlReturn_t ListClients(nvmlDevice_t device, unsigned* count,
                          Process* processes,
@@ -103,7 +104,7 @@ nvmlProcessInfo_t Describe(const Client& client) {
 
 FINESERVE_EXPORT nvmlReturn_t nvmlInit_v2() { return Machine::Get().Init(); }
 
-// For programs that look the symbol up by its plain name, without a version.
+// For programs that look the symbol up by its plain, unversioned name.
 FINESERVE_EXPORT nvmlReturn_t nvmlInit() { return Machine::Get().Init(); }
 
 FINESERVE_EXPORT nvmlReturn_t nvmlShutdown() {

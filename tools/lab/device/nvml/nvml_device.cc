@@ -1,5 +1,5 @@
-// libnvidia-ml.so.1: what a device is, which engines and tools ask before they
-// use the driver.
+// libnvidia-ml.so.1: properties of devices, which engines and tools read before
+// they use the driver.
 
 #include <sys/stat.h>
 
@@ -15,8 +15,8 @@ using namespace fineserve::emucuda;  // NOLINT: C functions have no namespace
 
 using nvmlDevice_t = const Device*;
 
-// As nvml.h has it: both bus ids are "domain:bus:device.function", the domain
-// in 4 digits in the legacy one and in 8 in the other.
+// As in nvml.h: both bus ids are "domain:bus:device.function", the legacy one
+// with a domain of 4 digits, the other one with 8.
 struct nvmlPciInfo_t {
   char busIdLegacy[16];
   unsigned domain;
@@ -27,7 +27,8 @@ struct nvmlPciInfo_t {
   char busId[32];
 };
 
-// Flags choose what to attach to, and change nothing for one machine.
+// Ignores the flags, which choose what to attach to and make no difference for
+// one machine.
 FINESERVE_EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned /*flags*/) {
   return Machine::Get().Init();
 }

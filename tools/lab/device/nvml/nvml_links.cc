@@ -1,5 +1,5 @@
-// libnvidia-ml.so.1: where a device is, and how it is linked to others, which
-// PyTorch asks when it sets up communication. Each GPU has its own bus; there
+// libnvidia-ml.so.1: the location of devices and the links between them, which
+// PyTorch reads when it sets up communication. Each GPU has its own bus; there
 // is no NVLink and no fabric.
 
 #include <cstdio>
@@ -13,9 +13,9 @@ using nvmlDevice_t = const Device*;
 
 namespace {
 
-// Parses "0000:01:00.0" or NVML's own "00000000:01:00.0"
-// (domain:bus:device.function). The driver's cuDeviceGetPCIBusId numbers the
-// emulated devices in the same way.
+// True if `text` is the bus id of a device, as "0000:01:00.0" or in NVML's form
+// "00000000:01:00.0" (domain:bus:device.function). The driver's
+// cuDeviceGetPCIBusId numbers the emulated devices in the same way.
 bool IsBusIdOf(const char* text, int ordinal) {
   unsigned domain = 0, bus = 0, slot = 0, function = 0;
   if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
@@ -25,8 +25,8 @@ bool IsBusIdOf(const char* text, int ordinal) {
          slot == 0 && function == 0;
 }
 
-// Answers for a feature that the machine lacks: NOT_SUPPORTED if the arguments
-// are valid.
+// Returns the result for a feature that the machine lacks: NOT_SUPPORTED if the
+// arguments are valid.
 nvmlReturn_t Lacks(const void* device, const void* out) {
   return Ask(device, [&](Machine&) {
     return out == nullptr ? NVML_ERROR_INVALID_ARGUMENT

@@ -21,13 +21,15 @@
 namespace fineserve::emucuda {
 namespace {
 
-// Returns the inode of the namespace of a process; 0 if that cannot be known.
+// Returns the inode of a process's pid namespace, or 0 if it cannot be
+// determined.
 uint64_t NamespaceOf(const std::filesystem::path& process) {
   struct stat status = {};
   return stat((process / "ns/pid").c_str(), &status) == 0 ? status.st_ino : 0;
 }
 
-// Returns the pid of a process in its own namespace; 0 if it is gone.
+// Returns the pid of a process in the process's own namespace, or 0 if the
+// process is gone.
 uint32_t InnermostPid(const std::filesystem::path& process) {
   constexpr char kField[] = "NSpid:";
   std::ifstream file(process / "status");
@@ -39,8 +41,8 @@ uint32_t InnermostPid(const std::filesystem::path& process) {
   return 0;
 }
 
-// Returns the pid of a living process of another namespace, if /proc is this
-// namespace's and has it.
+// Returns the pid, in this namespace, of a living process of another namespace,
+// if /proc belongs to this namespace and lists the process.
 std::optional<uint32_t> Find(uint64_t pid_namespace, uint32_t pid) {
   std::error_code ignored;
   const std::filesystem::path proc = "/proc";
@@ -111,7 +113,7 @@ bool Machine::OpenDevices() {
   const auto folder = StateFolder::Open(settings_.folder, &complaint);
   std::optional<DeviceList> devices;
   if (complaint.empty()) {
-    // All devices: NVML ignores CUDA_VISIBLE_DEVICES.
+    // Opens all devices, because NVML ignores CUDA_VISIBLE_DEVICES.
     std::vector<int> numbers(static_cast<size_t>(settings_.devices));
     std::iota(numbers.begin(), numbers.end(), 0);
     devices = DeviceList::Open(*folder, settings_, numbers, &complaint);

@@ -26,9 +26,9 @@ class VisiblePids {
  public:
   using Client = ControlFile::Client;
 
-  // Returns the clients of a device that can be seen from here, with their pids
-  // here. One of another namespace that is dead can be seen if it could while
-  // it lived.
+  // Returns the clients of a device that are visible from this process's
+  // namespace, with their pids in it. A dead client of another namespace is
+  // visible if it was visible while it lived.
   std::vector<Client> Of(int device, const std::vector<Client>& clients)
       EMUCUDA_EXCLUDES(mutex_);
 
@@ -36,7 +36,8 @@ class VisiblePids {
   using Place = std::pair<uint64_t, uint32_t>;  // namespace, pid in it
 
   Mutex mutex_;
-  // Clients of other namespaces in a device's last list, with their pids here.
+  // By device, the clients of other namespaces in the last list, with their
+  // pids in this namespace.
   std::map<int, std::map<Place, uint32_t>> seen_ EMUCUDA_GUARDED_BY(mutex_);
 };
 
@@ -98,7 +99,8 @@ class Machine {
   VisiblePids& pids() { return pids_; }
   // Offset that NVML adds to each pid that it lists.
   unsigned pid_offset() const { return settings_.nvml_pid_offset; }
-  // Waits as long as every function has to take, with the driver's lock.
+  // Waits for the time that every function is set to take, holding the driver's
+  // lock.
   void Delay();
 
  private:

@@ -12,7 +12,7 @@ using driver::CU_STREAM_CAPTURE_MODE_RELAXED;
 
 namespace {
 
-// The captures in progress. Like all driver state, never destroyed.
+// The captures in progress. Never destroyed, like all driver state.
 struct Captures {
   Mutex mutex;
   std::map<const Capture*, std::weak_ptr<Capture>> all
@@ -70,7 +70,8 @@ Capture::Capture(const std::shared_ptr<Stream>& origin,
   streams_[origin_].stream = origin;
 }
 
-// A capture is still listed here if its stream was destroyed during it.
+// Leaves the list: a capture is still listed if its stream was destroyed during
+// the capture.
 Capture::~Capture() { Captures::Get().Leave(this); }
 
 CUresult Capture::Invalidate(CUresult why) {

@@ -16,19 +16,19 @@ namespace fineserve::emucuda {
 
 class Stream;
 
-// A place in a capture: how much a stream had added to it. An event that is
-// recorded on a capturing stream holds one.
+// A point in a capture: how much a stream had added to the capture. An event
+// that is recorded on a capturing stream holds such a point.
 struct CapturedPoint;
 
-// A capture in progress. Work that would be submitted to its streams becomes
-// nodes of its graph, in the order of the calls; that order satisfies every
-// event wait in the program. A stream joins by waiting for an event of the
-// capture. A capture ends only once, because End detaches it from all of its
-// streams. Thread-safe.
+// A capture in progress. Work that would be submitted to the capture's streams
+// becomes nodes of its graph, in the order of the calls; this order satisfies
+// every event wait in the program. A stream joins by waiting for an event of
+// the capture. A capture ends only once, because End detaches it from all of
+// its streams. Thread-safe.
 class Capture : public std::enable_shared_from_this<Capture> {
  public:
-  // Begins to capture `stream`. Returns ILLEGAL_STATE if it is being captured
-  // already.
+  // Begins to capture `stream`. Returns ILLEGAL_STATE if the stream is already
+  // being captured.
   static CUresult Begin(const std::shared_ptr<Stream>& stream,
                         driver::CUstreamCaptureMode mode);
 
@@ -81,14 +81,15 @@ struct CapturedPoint {
   uint64_t added = 0;
 };
 
-// The status of a stream in `capture`, or of one in no capture (null).
+// Returns the capture status of a stream that is in `capture`, or in no capture
+// if that is null.
 driver::CUstreamCaptureStatus CaptureStatus(const Capture* capture);
 
 // The calling thread's mode, which cuThreadExchangeStreamCaptureMode sets.
 driver::CUstreamCaptureMode& ThreadCaptureMode();
 
-// Checks a call that IsUnsafeDuringCapture (capture_rules.h). If the mode of
-// this thread forbids the call during a capture that is in progress,
+// Checks a call for which IsUnsafeDuringCapture is true (capture_rules.h). If
+// this thread's mode forbids the call during a capture that is in progress,
 // invalidates that capture and returns STREAM_CAPTURE_UNSUPPORTED.
 CUresult CheckUnsafeCall();
 

@@ -77,8 +77,8 @@ CUresult Context::Submit(Stream& stream, Operation operation) {
   return stream.Push(std::move(operation));
 }
 
-// Invalidates the capture of a blocking stream when the default one gets work:
-// that would wait for work which the capture never submits.
+// Invalidates the capture of a blocking stream when the default stream gets
+// work, because that work would wait for work which the capture never submits.
 CUresult Context::CheckCaptures(const Stream& stream) {
   if (&stream != default_stream_.get()) return CUDA_SUCCESS;
   for (const auto& weak : streams_) {

@@ -15,21 +15,22 @@
 namespace fineserve::emucuda {
 
 // The process's contexts. A CUcontext is a Context* that must be looked up here
-// before use. Thread-safe; waits for streams without holding its lock.
+// before use. Does not hold its lock while it waits for streams. Thread-safe.
 class ContextTable {
  public:
-  // A context's hold on its device's memory as long as it lives.
+  // A context's hold on its device's memory, which lasts as long as the context
+  // lives.
   using Upkeep = std::shared_ptr<const void>;
-  // `on_begin` gets the upkeep of a new context, or says why there is none.
-  // `on_end` runs when a context has been destroyed and its streams are idle,
-  // before the upkeep is dropped.
+  // `on_begin` gets the upkeep of a new context, or returns the error that
+  // prevents it. `on_end` runs when a context has been destroyed and its
+  // streams are idle, before the upkeep is dropped.
   ContextTable(std::function<CUresult(int device, Upkeep*)> on_begin,
                std::function<void(const Context&)> on_end)
       : on_begin_(std::move(on_begin)), on_end_(std::move(on_end)) {}
 
   CUresult Create(int device, CUcontext* context);
-  // Gives a living context the upkeep that `take` takes for it, once in its
-  // life.
+  // Gives a living context the further upkeep that `take` gets, once in the
+  // context's life.
   CUresult Grow(const Context& context,
                 const std::function<CUresult(Upkeep*)>& take);
   // Returns INVALID_CONTEXT for a primary, dead or unknown context.

@@ -6,7 +6,7 @@ namespace {
 constexpr int kStackDepth = 64;
 
 // Plain data, because a program's static destructors may still call the driver
-// after thread-local objects with destructors are gone.
+// after thread-local objects with destructors have been destroyed.
 struct CurrentStack {
   Context* contexts[kStackDepth];
   int depth;

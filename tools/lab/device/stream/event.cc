@@ -15,10 +15,12 @@
 namespace fineserve::emucuda {
 namespace {
 
-// A waiter in another process cannot be woken, so it polls. Heuristic.
+// Interval at which a waiter in another process polls, because it cannot be
+// woken. Heuristic.
 constexpr useconds_t kLookAgainUs = 200;
 
-// The content of the handle. The inode reveals a reused descriptor number.
+// The content of an event's IPC handle. The inode reveals a reused descriptor
+// number.
 struct EventName {
   static constexpr uint64_t kMagic = 0x746e657665756d65ull;  // "emuevent"
   uint64_t magic = 0;
@@ -82,7 +84,7 @@ void SharedEvent::Export(driver::CUipcEventHandle* handle) const {
 uint64_t SharedEvent::Record() {
   page_->recorder.store(static_cast<uint32_t>(getpid()),
                         std::memory_order_relaxed);
-  // Release: publishes the recorder. Pairs with the acquire in Latest.
+  // Release publishes the recorder; it pairs with the acquire in Latest.
   return page_->recorded.fetch_add(1, std::memory_order_acq_rel) + 1;
 }
 

@@ -14,7 +14,7 @@ namespace fineserve::emucuda {
 
 // The state of an interprocess event: two counters in a memfd, which every
 // process that opened the event maps. Recordings are numbered from 1. The
-// recordings of a process that died count as finished, since its work is gone.
+// recordings of a dead process count as finished, because its work is gone.
 // Thread-safe.
 class SharedEvent {
  public:
@@ -65,8 +65,8 @@ class Completion {
   void Finish();
   void Wait();
   bool finished();
-  // The monotonic time of Finish, or 0 before it. Not kept for interprocess
-  // events.
+  // Returns the monotonic time of Finish, or 0 before it. Not kept for
+  // interprocess events.
   uint64_t finished_ns();
 
  private:
@@ -78,12 +78,13 @@ class Completion {
   uint64_t finished_ns_ EMUCUDA_GUARDED_BY(mutex_) = 0;
 };
 
-// An event refers to its latest recording. A waiter keeps the recording that it
-// saw first. It belongs to a context, on whose streams alone it may be recorded
-// (CUDA C++ Programming Guide, "Stream and Event Behavior"). Thread-safe.
+// An event refers to its latest recording; a waiter keeps the recording that it
+// saw first. An event belongs to a context, and can only be recorded on that
+// context's streams (CUDA C++ Programming Guide, "Stream and Event Behavior").
+// Thread-safe.
 class Event {
  public:
-  // `shared` is the state of an interprocess event, and null for others.
+  // `shared` is the state of an interprocess event, and null for other events.
   Event(const Context& context, unsigned flags,
         std::shared_ptr<SharedEvent> shared = nullptr)
       : context_(context), flags_(flags), shared_(std::move(shared)) {}
@@ -96,11 +97,11 @@ class Event {
   bool timed() const { return (flags_ & driver::CU_EVENT_DISABLE_TIMING) == 0; }
   const std::shared_ptr<SharedEvent>& shared() const { return shared_; }
   std::shared_ptr<Completion> Latest() const;  // null if never recorded
-  // Makes a recording that the caller must pass to Record, or finish.
+  // Makes a recording that the caller must pass to Record or finish itself.
   std::shared_ptr<Completion> NewRecording() const;
   void Record(std::shared_ptr<Completion> recording);
-  // The place in a capture at which the event was last recorded; null if its
-  // last recording was outside of captures, or if it has none.
+  // Returns the point in a capture at which the event was last recorded; null
+  // if its last recording was outside captures, or if there is none.
   std::shared_ptr<const CapturedPoint> captured() const;
   void RecordCaptured(std::shared_ptr<const CapturedPoint> point);
 

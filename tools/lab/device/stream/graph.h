@@ -19,8 +19,8 @@ using Node = std::function<CUresult(int device)>;
 // insertion is a valid order of execution. Thread-safe.
 class Graph {
  public:
-  // Returns INVALID_VALUE if a dependency is not a node of this graph. A node's
-  // handle is the address of its allocation.
+  // Adds a node, whose handle is the address of its allocation. Returns
+  // INVALID_VALUE if a dependency is not a node of this graph.
   CUresult Add(Node work, const driver::CUgraphNode* after, size_t after_count,
                driver::CUgraphNode* node);
   // Adds a node after all others.
@@ -36,7 +36,7 @@ class Graph {
   std::vector<std::unique_ptr<Node>> nodes_ EMUCUDA_GUARDED_BY(mutex_);
 };
 
-// All graphs of the program. Made at first use and never destroyed.
+// All graphs of the program. Created at first use and never destroyed.
 HandleRegistry<driver::CUgraph, Graph>& Graphs();
 
 }  // namespace fineserve::emucuda

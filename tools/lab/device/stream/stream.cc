@@ -19,8 +19,8 @@ void* Run(void* argument) {
   return nullptr;
 }
 
-// EAGAIN also says that another thread is about to exec: either this one ends
-// with it, or threads can be started again soon.
+// Retries on EAGAIN, which can also mean that another thread is about to exec:
+// then either this thread ends with it, or threads can soon be started again.
 int Create(pthread_t* thread, void* argument) {
   constexpr int kMostTries = 1000;
   int error = EAGAIN;
@@ -35,7 +35,7 @@ int Create(pthread_t* thread, void* argument) {
 // (std::thread would throw).
 bool StartDetached(std::function<void()> body) {
   auto owned = std::make_unique<std::function<void()>>(std::move(body));
-  // It takes the program's signals, as a real driver's threads do.
+  // The thread takes the program's signals, as a real driver's threads do.
   pthread_t thread;
   if (Create(&thread, owned.get()) != 0) return false;
   static_cast<void>(owned.release());  // Run owns it
@@ -119,7 +119,7 @@ void Stream::Close() {
 void Stream::Work() {
   for (Operation operation; Next(&operation);) {
     Execute(&operation);
-    // The operation releases what it holds before it counts as complete.
+    // Makes the operation release its resources before it counts as complete.
     operation = {};
     const MutexLock lock(mutex_);
     ++completed_;

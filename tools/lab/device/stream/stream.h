@@ -16,12 +16,12 @@ class Capture;
 class Context;
 class Stream;
 
-// The range of stream priorities; a lower number is more urgent. Priorities are
-// hints.
+// The range of stream priorities, which are hints; a lower number is more
+// urgent.
 inline constexpr int kLeastPriority = 0;
 inline constexpr int kGreatestPriority = -5;
 
-// A place in a stream: its first `position` operations.
+// A point in a stream: after its first `position` operations.
 struct Dependency {
   std::shared_ptr<Stream> stream;
   uint64_t position = 0;
@@ -64,9 +64,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool Reached(uint64_t position);
   void WaitFor(uint64_t position);
   void WaitIdle() { WaitFor(Tail().position); }
-  // The capture that this stream is in, or null.
+  // Returns the capture that this stream is in, or null.
   std::shared_ptr<Capture> capture() const;
-  // Returns false if the stream is in a capture already.
+  // Returns false if the stream is already in a capture.
   bool StartCapture(std::shared_ptr<Capture> capture);
   void StopCapture();
   // Makes the stream refuse further operations; queued ones still run.
@@ -94,7 +94,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool closed_ EMUCUDA_GUARDED_BY(mutex_) = false;
 };
 
-// Sets the delay of every stream of the process, from the next operation on.
+// Sets the delay of all streams of the process, starting with the next
+// operation.
 void SetStreamDelay(unsigned microseconds);
 
 }  // namespace fineserve::emucuda

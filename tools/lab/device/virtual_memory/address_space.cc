@@ -42,15 +42,15 @@ int HostProtection(CUmemAccess_flags access) {
   }
 }
 
-// Reserves the wanted place. Returns null if it is not free.
+// Reserves the range at `wanted`. Returns null if it is not free.
 void* ReserveAt(CUdeviceptr wanted, uint64_t bytes) {
   void* place = mmap(Pointer(wanted), bytes, PROT_NONE,
                      kNowhere | MAP_FIXED_NOREPLACE, -1, 0);
   return Mapped(place) ? place : nullptr;
 }
 
-// Reserves anywhere: reserves too much, then trims both ends. Returns null on
-// failure.
+// Reserves an aligned range at any address: reserves too much, then trims both
+// ends. Returns null on failure.
 void* ReserveAligned(uint64_t bytes, uint64_t alignment) {
   const uint64_t wide = bytes + alignment;
   if (wide < bytes) return nullptr;
@@ -144,7 +144,8 @@ int AddressSpace::Protection(const Mapping& mapping) const {
       *std::max_element(mapping.access.begin(), mapping.access.end()));
 }
 
-// The first window opens all mappings and the last one closes them.
+// The first window opens all mappings to the host, and the last one closes
+// them.
 void AddressSpace::ChangeWindows(int by) {
   const MutexLock lock(mutex_);
   const int before = windows_;
@@ -160,7 +161,7 @@ void AddressSpace::ChangeWindows(int by) {
   }
 }
 
-// Makes one system call per run of equal protection, which is usually one.
+// Makes one system call per run of equal protection; usually there is one run.
 CUresult AddressSpace::Protect(CUdeviceptr address, uint64_t bytes) {
   const CUdeviceptr end = address + bytes;
   CUdeviceptr start = address;

@@ -41,16 +41,16 @@ class AddressSpace {
   // Frees exactly one reservation, in which nothing is mapped.
   CUresult Free(CUdeviceptr address, uint64_t bytes);
 
-  // Maps the whole object to unmapped addresses inside one reservation.
+  // Maps the whole object at unmapped addresses inside one reservation.
   CUresult Map(CUdeviceptr address, uint64_t bytes,
                std::shared_ptr<const MemoryObject> object);
-  // The range must consist of whole, adjacent mappings.
+  // For both functions, the range must consist of whole, adjacent mappings.
   CUresult Unmap(CUdeviceptr address, uint64_t bytes);
   CUresult SetAccess(CUdeviceptr address, uint64_t bytes, int device,
                      driver::CUmemAccess_flags access);
 
-  // Reserves as many addresses as the object has bytes and maps it there for
-  // its own device. This is for memory that the driver itself places.
+  // Reserves as many addresses as the object has bytes, and maps the object
+  // there for its own device. Used for memory that the driver itself places.
   CUresult Place(std::shared_ptr<const MemoryObject> object,
                  CUdeviceptr* address);
   // Undoes Place.
@@ -65,7 +65,7 @@ class AddressSpace {
   CUresult GetMapping(CUdeviceptr address, CUdeviceptr* base, uint64_t* bytes,
                       std::shared_ptr<const MemoryObject>* object) const;
 
-  // Lets host code touch device memory, for kernels that are host functions.
+  // Lets host code access device memory, for kernels that are host functions.
   class HostWindow {
    public:
     explicit HostWindow(AddressSpace& space) : space_(space) {
@@ -82,10 +82,10 @@ class AddressSpace {
   // True if one handle is mapped more than once in the range.
   bool HasAliases(CUdeviceptr address, uint64_t bytes) const;
 
-  // True if the address is in a reservation, and so is a device address.
+  // True if the address is in a reservation, and is therefore a device address.
   bool Contains(CUdeviceptr address) const;
 
-  // Finds the memory behind a range that `device` is to read or write. Returns
+  // Finds the memory behind a range that `device` will read or write. Returns
   // ILLEGAL_ADDRESS if a byte is unmapped or the device lacks access. Every
   // device has access to memory that the driver itself placed.
   CUresult Resolve(int device, CUdeviceptr address, uint64_t bytes,
@@ -104,7 +104,7 @@ class AddressSpace {
       EMUCUDA_REQUIRES(mutex_);
   bool AnyMapped(CUdeviceptr address, uint64_t bytes) const
       EMUCUDA_REQUIRES(mutex_);
-  // True if whole, adjacent mappings tile the range exactly.
+  // True if the range consists of whole, adjacent mappings.
   bool Tiled(CUdeviceptr address, uint64_t bytes) const
       EMUCUDA_REQUIRES(mutex_);
   CUresult Protect(CUdeviceptr address, uint64_t bytes)

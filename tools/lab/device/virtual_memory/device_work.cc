@@ -12,7 +12,7 @@ namespace fineserve::emucuda {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-// Heuristic: below this, writing zeros is cheaper than punching a hole.
+// Heuristic: for fewer bytes, writing zeros is cheaper than punching a hole.
 constexpr uint64_t kHoleBytes = 16 * kPage;
 constexpr uint64_t kBufferBytes = uint64_t{1} << 20;
 
@@ -71,7 +71,8 @@ std::vector<char> Repeat(Pattern pattern, uint64_t bytes) {
   return buffer;
 }
 
-// Zeroes [offset, offset + bytes): frees whole pages and writes the edges.
+// Zeroes [offset, offset + bytes): frees the whole pages and writes zeros at
+// the edges.
 CUresult Zero(int fd, uint64_t offset, uint64_t bytes) {
   const uint64_t end = offset + bytes;
   const uint64_t first = (offset + kPage - 1) & ~(kPage - 1);
@@ -90,7 +91,7 @@ CUresult Zero(int fd, uint64_t offset, uint64_t bytes) {
   return head != CUDA_SUCCESS ? head : tail;
 }
 
-// Calls `work(segment)` for the pieces of a device range, in order.
+// Calls `work(segment)` for each piece of a device range, in order.
 template <typename Work>
 CUresult ForEachSegment(const AddressSpace& space, int device,
                         CUdeviceptr address, uint64_t bytes,

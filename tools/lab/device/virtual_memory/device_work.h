@@ -9,14 +9,13 @@
 namespace fineserve::emucuda {
 
 // The work that the emulated device does on memory, as `device`. It goes
-// through the device file and not through the mapped addresses: unmapped or
+// through the device's file, not through the mapped addresses, so unmapped or
 // forbidden memory and a bad host pointer return ILLEGAL_ADDRESS and never
-// raise SIGSEGV. A copy that reads a bad page returns
-// ECC_UNCORRECTABLE. LAUNCH_FAILED means that the host's file system is full.
-// Thread-safe.
+// raise SIGSEGV. A copy that reads a bad page returns ECC_UNCORRECTABLE.
+// LAUNCH_FAILED means that the host's file system is full. Thread-safe.
 
-// `width` (1, 2 or 4) bytes of `value`, repeated; `bytes` is a multiple of it.
-// A large fill with zero frees the pages instead of writing to them.
+// `width` (1, 2 or 4) bytes of `value`, repeated; `bytes` must be a multiple of
+// `width`. A large fill with zero frees the pages instead of writing to them.
 struct Pattern {
   uint32_t value = 0;
   uint32_t width = 1;
@@ -31,8 +30,9 @@ CUresult CopyOut(const AddressSpace& space, int device, void* to,
 CUresult CopyWithin(const AddressSpace& space, int device, CUdeviceptr to,
                     CUdeviceptr from, uint64_t bytes);
 
-// An address, and whether it was a device address when the work was submitted.
-// Device memory that has been freed since must not be taken for host memory.
+// An address, and whether it was a device address when the work was submitted,
+// so that device memory which has been freed since is not mistaken for host
+// memory.
 struct Place {
   CUdeviceptr address = 0;
   bool on_device = false;

@@ -8,7 +8,8 @@ CUmemGenericAllocationHandle MemoryHandles::Add(
     int device, const driver::CUmemAllocationProp& prop,
     std::shared_ptr<Allocation> allocation) {
   const MutexLock lock(mutex_);
-  // Handles are never reused: a stale one must not name other memory.
+  // Handles are never reused, so that a stale handle does not name other
+  // memory.
   const CUmemGenericAllocationHandle handle = next_++;
   auto object = std::make_shared<const MemoryObject>(
       MemoryObject{handle, device, prop, std::move(allocation), false});

@@ -21,7 +21,7 @@ struct MemoryObject {
   bool managed = false;  // the host may touch it, too
 };
 
-// The process's live handles, and how many releases of each are outstanding.
+// The process's live handles, and how many releases each one still requires.
 // Thread-safe. Invariant: the count of a listed handle is positive.
 class MemoryHandles {
  public:
@@ -31,7 +31,8 @@ class MemoryHandles {
   // Returns null if the handle is not live.
   std::shared_ptr<const MemoryObject> Find(
       CUmemGenericAllocationHandle handle) const;
-  // Requires one more release. A released handle becomes live again.
+  // Adds one to the releases that the handle requires. A released handle
+  // becomes live again.
   void Retain(std::shared_ptr<const MemoryObject> object);
   CUresult Release(CUmemGenericAllocationHandle handle);
 

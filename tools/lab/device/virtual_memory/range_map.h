@@ -2,7 +2,7 @@
 #define TOOLS_LAB_DEVICE_VIRTUAL_MEMORY_RANGE_MAP_H_
 
 // Searches in maps of ranges, which are ordered by first address and do not
-// overlap. A mapped value is the number of bytes, or has a member `bytes`.
+// overlap. A map's value is the number of bytes, or has a member `bytes`.
 
 #include <cstdint>
 #include <iterator>
