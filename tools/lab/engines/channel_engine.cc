@@ -1,7 +1,8 @@
 // channel_engine CHANNEL BYTES [LIBRARY]: finds the driver's cuMemAlloc in one
-// of the ways in which programs do, allocates with it, prints "at ADDRESS" (0
-// if that failed) and "ready", and stays until its standard input ends. LIBRARY
-// is one whose allocate_kv(BYTES) allocates, for the channels that open one.
+// of the ways that programs use, allocates with it, prints "at ADDRESS" (0 if
+// the allocation failed) and "ready", and runs until its standard input ends.
+// LIBRARY has a function allocate_kv(BYTES) that allocates; it is for the
+// channels that open a library.
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@ using Dlsym = void* (*)(void*, const char*);
 
 constexpr char kSymbol[] = "cuMemAlloc_v2";
 constexpr char kName[] = "cuMemAlloc";
-// The versions in which CUDA introduced what we ask for.
+// The CUDA versions that introduced the functions that we look up.
 constexpr int kMemAllocSince = 3020;
 constexpr int kMemAllocAsyncSince = 11020;
 constexpr int kFirstResolverSince = 11030;
@@ -58,7 +59,7 @@ void* Resolve(Resolver resolver, const char* name, int version,
              : nullptr;
 }
 
-// The first lookup of every copy of NVIDIA's runtime.
+// Returns the function that every copy of NVIDIA's runtime looks up first.
 Resolver RuntimesResolver() {
   return As<Resolver>(dlsym(Driver(), "cuGetProcAddress_v2"));
 }
@@ -101,7 +102,7 @@ CUdeviceptr ByResolver(const Request& r) {
   return Allocate(Resolve(RuntimesResolver(), kName, kMemAllocSince), r.bytes);
 }
 
-// The resolver resolves itself, in both of its versions.
+// Resolves the resolver by itself, in both of its versions.
 CUdeviceptr ByItself(const Request& r) {
   void* first =
       Resolve(RuntimesResolver(), "cuGetProcAddress", kFirstResolverSince);
@@ -136,8 +137,8 @@ CUdeviceptr ByDeepbind(const Request& r) {
   return By(dlopen(r.library, RTLD_NOW | RTLD_DEEPBIND), r);
 }
 
-// Opened only: a second driver in one process is more than a test may ask of a
-// real GPU.
+// Only opens the library: a test cannot require a real GPU to accept a second
+// driver in one process.
 CUdeviceptr InANamespaceOfItsOwn(const Request& r) {
   if (dlmopen(LM_ID_NEWLM, r.library, RTLD_NOW) == nullptr) {
     fprintf(stderr, "channel_engine: %s\n", dlerror());

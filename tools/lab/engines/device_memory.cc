@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kChunkBytes = 4 << 20;
 
-// The first differing word of two buffers of `bytes` bytes; `bytes` if none.
+// Returns the offset of the first word that differs in two buffers of `bytes`
+// bytes; else `bytes`.
 size_t FirstDifference(const char* a, const char* b, size_t bytes) {
   if (memcmp(a, b, bytes) == 0) return bytes;
   size_t at = 0;
@@ -77,7 +78,7 @@ void Copier::Write(const Range& range, uint64_t seed) {
   for (uint64_t offset = 0; offset < range.bytes; offset += kChunkBytes) {
     Buffer& buffer = buffers_[turn ^= 1];
     const size_t bytes = std::min<size_t>(kChunkBytes, range.bytes - offset);
-    // The copy before last still reads this buffer.
+    // The copy before the previous one may still be reading this buffer.
     STOCK_ENGINE_CALL(cuEventSynchronize, buffer.done);
     FillPattern(seed, range.number, offset, buffer.host, bytes);
     STOCK_ENGINE_CALL(cuMemcpyHtoDAsync_v2, range.address + offset, buffer.host,

@@ -23,15 +23,15 @@ inline constexpr int kExitNoKvMemory = 4;
 
 const char* ErrorName(CUresult result);
 
-// Prints "error <function> <error name>" on stdout and stderr, then exits with
-// kExitCudaError, unless `result` is success.
+// Unless `result` is success, prints "error <function> <error name>" on stdout
+// and stderr, and exits with kExitCudaError.
 void CheckCuda(CUresult result, const char* function);
 
 #define STOCK_ENGINE_CALL(function, ...)                                \
   ::stock_engine::CheckCuda(::fineserve::driver::function(__VA_ARGS__), \
                             #function)
 
-// A piece of device memory with the name under which mistakes are reported.
+// A piece of device memory, with a name for reports of mismatches.
 struct Range {
   std::string name;  // "layer=3", "weights=0"
   uint64_t number;   // goes into the pattern: unique among ranges

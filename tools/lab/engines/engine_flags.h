@@ -11,11 +11,12 @@
 
 namespace stock_engine {
 
-// The options on an engine's command line: "--name VALUE", in any order.
-// A meaning may have lines, and ends with the default in brackets.
+// The options on an engine's command line: "--name VALUE", in any order. The
+// meaning of an option may have several lines and ends with the default in
+// brackets.
 class EngineFlags {
  public:
-  // `about` begins what --help prints, and `more` ends it: whole lines.
+  // --help prints `about` first and `more` last; both consist of whole lines.
   EngineFlags(std::string program, std::string about, std::string more)
       : program_(std::move(program)),
         about_(std::move(about)),
@@ -23,7 +24,8 @@ class EngineFlags {
 
   void Flag(const char* name, const char* meaning, bool* to);
   void Text(const char* name, const char* meaning, std::string* to);
-  // "4096", "64KiB", "64MiB", "2GiB" (or K, M, G, all powers of 1024).
+  // Accepts "4096", "64KiB", "64MiB", "2GiB" (or K, M, G; all are powers of
+  // 1024).
   void Bytes(const char* name, const char* meaning, size_t* to);
   // A finite number of at least 0.
   void Real(const char* name, const char* meaning, double* to);
@@ -49,11 +51,12 @@ class EngineFlags {
       return false;
     });
   }
-  // `read`: false if it cannot be the value.
+  // `read` returns false if the text is not a valid value.
   void Add(const char* name, const char* kind, const char* meaning,
            std::function<bool(const std::string& value)> read);
 
-  // On a mistake prints one line and exits with 2; after --help exits with 0.
+  // Exits with 2 after a line that says what is wrong; exits with 0 after
+  // --help.
   void Parse(int argc, char** argv) const;
   [[noreturn]] void Refuse(const std::string& why) const;
 

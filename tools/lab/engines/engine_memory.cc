@@ -14,7 +14,7 @@ namespace {
 
 using fineserve::driver::CUDA_ERROR_OUT_OF_MEMORY;
 
-// A model's tensors: many small ones (norms, biases), few large ones.
+// A model's tensors: many small ones (norms, biases) and a few large ones.
 constexpr size_t kSmallTensors = 16;
 constexpr size_t kSmallTensorBytes = 64 << 10;
 constexpr size_t kLargeTensors = 4;
@@ -22,7 +22,7 @@ constexpr size_t kLargeTensors = 4;
 // Ranges of weights are numbered from here, so that no weight shares its
 // pattern with a layer.
 constexpr uint64_t kFirstWeightNumber = 1 << 20;
-// Byte that QueueWrites writes; no pattern repeats it.
+// The byte that QueueWrites writes; no pattern consists of it.
 constexpr unsigned char kQueuedByte = 0xee;
 
 constexpr uint64_t kWeightSeed = 0x77656967687473;
@@ -181,7 +181,7 @@ void EngineMemory::ChurnSmallAllocations(int count, uint64_t seed) {
   for (int i = 0; i < count; ++i) {
     CUdeviceptr& slot = alive[i % alive.size()];
     if (slot != 0) STOCK_ENGINE_CALL(cuMemFree_v2, slot);
-    // 512 bytes to 256 KiB, as activations vary.
+    // Sizes vary as those of activations do: 512 bytes to 256 KiB.
     slot = Allocate(512 + PatternWord(seed, 0, i) % (256 << 10));
   }
   for (CUdeviceptr address : alive) {

@@ -12,19 +12,20 @@
 namespace stock_engine {
 
 // An engine's memory on its device: weights, KV, workspace. Needs a current
-// context, which must outlive it. Frees everything at its end. Not thread-safe.
+// context, which must outlive this object. The destructor frees everything. Not
+// thread-safe.
 class EngineMemory {
  public:
   // Allocates weights and workspace, in the order and sizes of an engine that
-  // loads a model; KV comes later. Exits on a CUDA error.
+  // loads a model; AllocateKv adds the KV later. Exits on a CUDA error.
   explicit EngineMemory(const Options& options);
   ~EngineMemory();
   EngineMemory(const EngineMemory&) = delete;
   EngineMemory& operator=(const EngineMemory&) = delete;
 
-  // Allocates the KV of every layer. On CUDA_ERROR_OUT_OF_MEMORY frees what it
-  // had, writes which layer failed to `where` and returns false; any other
-  // error exits.
+  // Allocates the KV of every layer. On CUDA_ERROR_OUT_OF_MEMORY frees the
+  // layers allocated so far, writes to `where` which layer failed, and returns
+  // false. Exits on any other error.
   bool AllocateKv(std::string* where);
   void FreeKv();
   bool has_kv() const { return !kv_.empty(); }
@@ -34,25 +35,26 @@ class EngineMemory {
   void ResizeWorkspace(size_t bytes);
 
   void WriteWeights();
-  // From now on the weights hold the pattern of `seed`; they are written only
-  // if that is allowed (ThawWeights).
+  // From now on the weights hold the pattern of `seed`. They may be written
+  // only if writing is allowed (ThawWeights).
   void WriteWeights(uint64_t seed);
-  // FreezeWeights tells FineServe, if it is there, that the weights hold only
-  // parameters; ThawWeights, that they are about to be written. Both return its
-  // result (shim/fineserve_kv.h); -1 without it.
+  // FreezeWeights tells FineServe, if it is present, that the weights hold only
+  // parameters. ThawWeights tells it that they are about to be written. Both
+  // return FineServe's result (shim/fineserve_kv.h), or -1 without FineServe.
   int FreezeWeights() const;
   static int ThawWeights(int timeout_ms);
   const std::vector<Range>& weights() const { return weights_; }
   void WriteKv(uint64_t seed);
-  // Leaves writes to all KV queued on the device, behind a host function that
-  // never returns: that work is pending when the process is killed.
+  // Queues writes to all KV on the device behind a host function that never
+  // returns, so that the writes are pending when the process is killed.
   void QueueWrites();
-  // First mismatch in weights (which were written once) or KV.
+  // Returns the first mismatch in the weights (which were written once) or the
+  // KV.
   Mismatch VerifyAll();
   Mismatch FindNonZeroKv();
   uint64_t kv_seed() const { return kv_seed_; }
 
-  // Makes and frees small allocations, a few alive at any time.
+  // Makes and frees small allocations, keeping a few alive at any time.
   static void ChurnSmallAllocations(int count, uint64_t seed);
 
  private:

@@ -1,7 +1,7 @@
 #ifndef TOOLS_LAB_ENGINES_KV_MEMORY_H_
 #define TOOLS_LAB_ENGINES_KV_MEMORY_H_
 
-// The ways in which engines get memory for KV from a driver.
+// The ways in which engines allocate memory for KV from a driver.
 
 #include <cstddef>
 
@@ -22,7 +22,8 @@ struct KvAllocation {
   fineserve::driver::CUmemGenericAllocationHandle handle = 0;
 };
 
-// CUDA_ERROR_OUT_OF_MEMORY leaves nothing behind; any other error exits.
+// On CUDA_ERROR_OUT_OF_MEMORY nothing stays allocated. Exits on any other
+// error.
 CUresult AllocateKv(KvAllocator how, int device, size_t bytes,
                     KvAllocation* out);
 void FreeKv(KvAllocator how, const KvAllocation& allocation);

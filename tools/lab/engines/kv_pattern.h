@@ -20,8 +20,8 @@ inline uint64_t PatternWord(uint64_t seed, uint64_t range, uint64_t word) {
   return x ^ (x >> 31);
 }
 
-// Fills `bytes` bytes of `to` with the pattern at `offset` (a multiple of 8) of
-// range number `range`.
+// Fills `bytes` bytes of `to` with the pattern of range number `range` at
+// `offset`, a multiple of 8.
 inline void FillPattern(uint64_t seed, uint64_t range, uint64_t offset,
                         char* to, size_t bytes) {
   for (size_t done = 0; done < bytes; done += 8) {

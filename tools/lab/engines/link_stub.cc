@@ -1,5 +1,5 @@
-// Every driver symbol, so that stock_engine links as it would against a real
-// libcuda.so.1. Never loaded at run time.
+// Defines every driver symbol, so that stock_engine links as it would against a
+// real libcuda.so.1. Never loaded at run time.
 
 #include "kernels/driver/prototypes.h"
 

@@ -9,7 +9,7 @@ namespace {
 
 using fineserve::driver::CUipcMemHandle;
 
-// True if it is an error, which it prints.
+// True if `result` is an error, which it then prints.
 bool Failed(const char* function, CUresult result) {
   if (result == 0) return false;
   printf("error %s %d\n", function, static_cast<int>(result));

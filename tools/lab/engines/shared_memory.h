@@ -1,7 +1,7 @@
 #ifndef TOOLS_LAB_ENGINES_SHARED_MEMORY_H_
 #define TOOLS_LAB_ENGINES_SHARED_MEMORY_H_
 
-// Memory that engines share by CUDA's legacy IPC, at tests' word. Needs a
+// Memory that engines share by CUDA's legacy IPC, on a test's command. Needs a
 // current context. One thread.
 
 #include <string>

@@ -34,24 +34,24 @@ namespace {
 // The default stream, which tests can keep busy. One thread.
 class HeldStream {
  public:
-  // Work that does not end before Resume, and an event behind it.
+  // Queues work that does not end before Resume, and an event behind it.
   static void Stall();
   static void Resume();
 
-  // Begins to capture in a separate stream, in CUDA's default mode, a fill, and
+  // Begins to capture a fill on a separate stream, in CUDA's default mode, and
   // waits for another stream during the capture.
   static void BeginCapture();
   static void EndCapture();
 
-  // Waits for "stream", "context" or "event" (the one of the last Stall), or
-  // asks whether "stream" or "event" is done, and for nothing else. False if
-  // `what` is something else.
+  // Waits only for "stream", "context" or "event" (the event of the last
+  // Stall). If `ask`, instead queries whether "stream" or "event" is done.
+  // False if `what` is anything else.
   static bool Wait(const std::string& what, bool ask);
 };
 
 using fineserve::driver::CUDA_ERROR_NOT_READY;
 
-// Release in Resume, acquire in HoldUp.
+// Stored with release in Resume, loaded with acquire in HoldUp.
 std::atomic<bool> g_held{false};
 fineserve::driver::CUevent g_behind = nullptr;
 
@@ -59,7 +59,7 @@ void HoldUp(void*) {
   while (g_held.load(std::memory_order_acquire)) usleep(100);
 }
 
-// A query may also answer that the work is not done.
+// Also accepts a query's answer that the work is not done.
 void Check(CUresult answer, const char* function) {
   if (answer != CUDA_ERROR_NOT_READY) CheckCuda(answer, function);
 }
@@ -167,14 +167,14 @@ bool RunRounds(EngineMemory& memory, const Options& options) {
   return true;
 }
 
-// Sleeps forever, holding every descriptor of its parent. Makes system calls
-// only, because other threads' locks may be held.
+// Sleeps forever and keeps every inherited descriptor open. Makes only system
+// calls, because other threads' locks may be held.
 [[noreturn]] void SleepUntilKilled() {
   for (;;) pause();
 }
 
-// Forks a child that only a signal ends. The raw call runs no fork handlers, as
-// language runtimes that call clone themselves.
+// Forks a child that only a signal ends. The raw system call runs no fork
+// handlers, as in language runtimes that call clone themselves.
 void Fork(bool through_libc) {
   signal(SIGCHLD, SIG_IGN);  // a killed child leaves no zombie
   const long pid =
@@ -193,7 +193,7 @@ void EndContext(bool reset) {
   puts("ok ended");
 }
 
-// Fills a layer from the next device, as one with peer access may.
+// Fills a layer from the next device, as a device with peer access may do.
 void FillFromPeer(const Range& layer) {
   fineserve::driver::CUcontext own, peer;
   STOCK_ENGINE_CALL(cuCtxGetCurrent, &own);
@@ -206,7 +206,7 @@ void FillFromPeer(const Range& layer) {
   printf("ok peer %u\n", result);
 }
 
-// Makes a page of a layer a bad one, on the emulated device.
+// Makes one page of a layer bad, on the emulated device.
 void Spoil(const Range& layer) {
   const auto spoil =
       reinterpret_cast<int (*)(uint64_t)>(dlsym(RTLD_DEFAULT, "emucuda_spoil"));
@@ -214,8 +214,8 @@ void Spoil(const Range& layer) {
                                                      : "error spoil");
 }
 
-// Becomes a shell that waits for a line, unless `at_once`, and then this
-// program once more.
+// Executes this program again in this process: directly if `at_once`, otherwise
+// from a shell that first waits for a line.
 void Exec(bool at_once) {
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> words;
@@ -301,15 +301,15 @@ void Resume() {
   puts("ok resumed");
 }
 
-// With an argument, begin or end, only that.
+// `part` is "begin" or "end" for only that part; anything else does both.
 void Capture(const std::string& part) {
   if (part != "end") HeldStream::BeginCapture();
   if (part != "begin") HeldStream::EndCapture();
   puts("ok captured");
 }
 
-// A program's own global objects end after what it registered by atexit, and
-// may still call the driver.
+// A program's global objects may be destroyed after its atexit handlers have
+// run, and may still call the driver.
 struct LastCall {
   ~LastCall() {
     if (address == 0) return;
@@ -326,7 +326,7 @@ struct LastCall {
   exit(0);
 }
 
-// With an argument, bytes, another one of this size takes its place.
+// If `bytes` is not empty, replaces the workspace by one of that size.
 void Workspace(EngineMemory& memory, const std::string& bytes) {
   if (!bytes.empty()) {
     memory.ResizeWorkspace(strtoull(bytes.c_str(), nullptr, 10));
@@ -349,7 +349,8 @@ void RewriteWeights(EngineMemory& memory, const std::string& seed) {
   puts("ok wrote weights");
 }
 
-// The address of a weight that has an allocation of its own.
+// Prints the address of a weight that has a separate allocation. `number`
+// counts from the last weight.
 void Weight(const EngineMemory& memory, const std::string& number) {
   const size_t i = strtoull(number.c_str(), nullptr, 10);
   const auto& weights = memory.weights();
@@ -418,7 +419,7 @@ int Run(const Options& options) {
 }  // namespace stock_engine
 
 int main(int argc, char** argv) {
-  // Tests read through a pipe and wait for lines.
+  // Tests read stdout through a pipe and wait for whole lines.
   setvbuf(stdout, nullptr, _IOLBF, 0);
   return stock_engine::Run(stock_engine::ParseOptions(argc, argv));
 }

@@ -32,7 +32,7 @@ namespace {
 
 namespace cuda = fineserve::driver;
 
-// Sizes of allocations, each of which FINESERVE_KV_SIZES is to name.
+// The sizes of allocations. FINESERVE_KV_SIZES should name each of them.
 constexpr size_t kSizes[] = {4 << 20, 6 << 20, 8 << 20};
 constexpr size_t kMostKept = 4;           // allocations of one thread
 constexpr uint32_t kPoison = 0xa5a5a5a5;  // by EMUCUDA_POISON=165
@@ -46,7 +46,7 @@ struct Settings {
 
 std::atomic<uint64_t> g_rounds{0}, g_refused{0}, g_outside{0};
 
-// The words that this program writes end with its tag.
+// The tag of this program: the low 16 bits of each word that it writes.
 uint32_t g_tag = 0;
 uint32_t Tag(uint32_t word) { return word & 0xffff; }
 
@@ -63,7 +63,7 @@ void PrintCounts() {
   fflush(stdout);
 }
 
-// One thread's work. Confined to that thread.
+// The work of one thread. Confined to that thread.
 class Worker {
  public:
   Worker(const Settings& settings, double end, unsigned number)
@@ -131,7 +131,7 @@ class Worker {
     for (size_t i = 0; i < ended.kv.bytes / sizeof(uint32_t); ++i) {
       if (host_[i] != ended.word) Foreign("kept", ended.kv, i, ended.word);
     }
-    // Work that is under way when it is freed.
+    // In half of the cases, leaves work under way while the memory is freed.
     if (Random(2) == 0) {
       STOCK_ENGINE_CALL(cuMemsetD32Async, ended.kv.address, ended.word,
                         ended.kv.bytes / sizeof(uint32_t), nullptr);
@@ -139,14 +139,15 @@ class Worker {
     Free(ended);
   }
 
-  // Unmapping waits for nothing in a driver: the program has to.
+  // A driver does not wait for work when it unmaps memory, so the program has
+  // to.
   static void Free(const Kept& kept) {
     if (kept.how == KvAllocator::kVirtual) STOCK_ENGINE_CALL(cuCtxSynchronize);
     FreeKv(kept.how, kept.kv);
   }
 
-  // A context that ends with what was allocated in it. Memory that is mapped
-  // outlives its context, as in a driver, so it is unmapped.
+  // Makes a context and destroys it together with an allocation. Mapped memory
+  // outlives its context, as in a driver, so it is unmapped first.
   void InOwnContext() {
     cuda::CUcontext own;
     STOCK_ENGINE_CALL(cuCtxCreate_v2, &own, 0, 0);
@@ -156,8 +157,8 @@ class Worker {
     STOCK_ENGINE_CALL(cuCtxSetCurrent, primary_);
   }
 
-  // Leased memory reads zero; the driver's own memory reads as the device has
-  // filled it, or as this program has left it.
+  // Leased memory must read zero. Memory of the driver may hold what the device
+  // filled it with, or what this program left in it.
   void ExpectFresh(const KvAllocation& kv) {
     Read(kv);
     bool outside = false;

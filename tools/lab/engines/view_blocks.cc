@@ -138,7 +138,8 @@ Wrong ViewBlocks::FindForeign(bool or_own) {
 uint32_t ViewBlocks::Write(CUevent done) {
   const auto count = static_cast<uint32_t>(unwritten_.size());
   for (uint32_t block : unwritten_) {
-    // A buffer is used again only after what was copied out of it.
+    // A staging buffer is used again only after the copy out of it has
+    // finished.
     if (staging_next_ == kStagingBlocks) {
       STOCK_ENGINE_CALL(cuStreamSynchronize, stream_);
       staging_next_ = 0;

@@ -2,8 +2,8 @@
 #define TOOLS_LAB_ENGINES_VIEW_BLOCKS_H_
 
 // The KV blocks of an engine with a view of the pool (shim/fineserve_kv.h): its
-// tensors, and what it wrote into which block. Everything is checked by copies,
-// so that it runs on a real device too.
+// tensors, and what it wrote into which block. Every check uses copies, so it
+// works on a real device too.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,38 +38,41 @@ class ViewBlocks {
   ViewBlocks(const ViewBlocks&) = delete;
   ViewBlocks& operator=(const ViewBlocks&) = delete;
 
-  // Allocates every tensor in a KV scope. False, naming the result, if one
-  // cannot be allocated.
+  // Allocates every tensor in a KV scope. If one cannot be allocated, returns
+  // false and names the result.
   bool AllocateTensors(std::string* why);
-  // As an engine does before it serves: fills all of them with rubbish.
+  // Fills all tensors with rubbish, as an engine's warm-up does.
   void WarmUp();
   void FreeTensors();
 
-  // Takes blocks from fs_kv_allocate; its result.
+  // Takes blocks from fs_kv_allocate and returns its result.
   int Allocate(uint32_t count);
-  // Returns blocks to fs_kv_free, the newest first; without a check.
+  // Returns blocks to fs_kv_free, the newest first, without checking them.
   int Free(uint32_t count);
   // Frees the block at `place` of held().
   int FreeAt(size_t place);
-  // The block at `place` is to be written again, as an engine appends to one.
+  // Marks the block at `place` to be written again, as when an engine appends
+  // to it.
   void WriteAgain(size_t place);
 
-  // Checks allocated blocks that were not written since: each holds zeros only.
-  // With `or_own`, the bytes that this engine wrote there last are right too:
-  // the lease may still be the same.
+  // Checks allocated blocks that have not been written since: each must hold
+  // only zeros. With `or_own`, the bytes that this engine wrote there last are
+  // valid too, because the lease may still be the same.
   Wrong FindForeign(bool or_own);
-  // Fills every block that it holds with NaN in every floating format.
+  // Fills every held block with bytes that are NaN in every floating format.
   void FillWithNan();
-  // Queues a distinct pattern into each of these, in every plane; returns how
-  // many. The copies have been made when `done` has passed.
+  // Queues writes of a distinct pattern into each unwritten block, in every
+  // plane. Returns the number of blocks. The copies have been made when `done`
+  // has passed.
   uint32_t Write(CUevent done);
   // From now on Write fills a block with rubbish before it writes the pattern.
   void FillFirst() { fills_first_ = true; }
-  // Checks every written block, or one place: it holds what was written.
+  // Check that every written block, or the one at `place`, holds what was
+  // written.
   Wrong Verify();
   Wrong VerifyAt(size_t place);
 
-  // A block by its number, leased or not.
+  // Access a block by its number, whether it is leased or not.
   enum class Content { kZero, kOwn, kOther };
   Content Peek(uint32_t block);
   void Poke(uint32_t block);
@@ -80,7 +83,7 @@ class ViewBlocks {
  private:
   CUdeviceptr PageOf(uint32_t block, uint32_t plane) const;
   void QueueBlock(uint32_t block, uint64_t tag, char* staging);
-  // Compares with the pattern of `tag`; 0: zeros.
+  // Compares the block with the pattern of `tag`, or with zeros if it is 0.
   Wrong Compare(uint32_t block, uint64_t tag);
   void ReadBlock(uint32_t block);
   size_t block_bytes() const { return format_.planes * format_.page_bytes; }

@@ -150,7 +150,7 @@ class ViewEngine {
                          options_.seed);
   }
 
-  // Obeys lines until "exit" or the end. False if a byte was wrong.
+  // Obeys lines until "exit" or the end of input. False if a byte was wrong.
   bool Hold() {
     for (std::string line; std::getline(std::cin, line) && line != "exit";) {
       std::istringstream words(line);
@@ -164,7 +164,7 @@ class ViewEngine {
   }
 
  private:
-  // Device memory that is no KV, and is not freed.
+  // Allocates device memory that is not KV and is never freed.
   static void AllocateOther(const char* what, size_t bytes) {
     CUdeviceptr memory = 0;
     const CUresult result = fineserve::driver::cuMemAlloc_v2(&memory, bytes);
@@ -252,7 +252,7 @@ class ViewEngine {
     printf("ok begun=%" PRIu64 "\n", step);
   }
 
-  // The oldest step, when the device has executed everything.
+  // Ends the oldest step once the device has executed everything.
   void End() {
     STOCK_ENGINE_CALL(cuStreamSynchronize, blocks_->stream());
     const int result = fs_kv_step_end(ended_ + 1);
@@ -260,10 +260,11 @@ class ViewEngine {
     Say(result, "ended");
   }
 
-  // As write, within a step that was begun, and without waiting for it.
+  // Does the same as Write, but within a step that was already begun, and
+  // without waiting for the copies.
   void Queue() { printf("ok queued=%u\n", blocks_->Write(done_)); }
 
-  // As an engine with a block pool of its own, that has no request.
+  // Waits as an engine does that has a block pool of its own and no request.
   static void Wait(int ms) {
     fs_kv_change changes[16];
     while (fs_kv_poll(changes, std::size(changes)) > 0) {
@@ -271,7 +272,7 @@ class ViewEngine {
     printf("ok woken=%d\n", fs_kv_wait(ms));
   }
 
-  // Sleeps until something changes, then looks.
+  // Sleeps until something changes, then looks at the changes.
   void Idle(int ms) {
     const int woken = fs_kv_wait(ms);
     const uint64_t step = fs_kv_step_begin();
@@ -296,7 +297,7 @@ class ViewEngine {
     printf("ok free=%zu total=%zu\n", free_bytes, total_bytes);
   }
 
-  // Prints the result of a forked child's calls.
+  // Prints the results of the calls that a forked child makes.
   static void Fork() {
     const pid_t child = fork();
     if (child == 0) {
@@ -334,8 +335,9 @@ class ViewEngine {
   bool wrong_ = false;
 };
 
-// Forks a child without libc, so that no fork handler closes anything in it. It
-// keeps the daemon's socket and the device open when its parent is dead.
+// Forks a child without libc, so that no fork handler closes anything in it.
+// The child keeps the daemon's socket and the device open after its parent has
+// died.
 void ForkChild(unsigned outlives_ms) {
   const pid_t parent = getpid();
   if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) != 0) return;
@@ -369,7 +371,7 @@ int Run(const ViewOptions& options) {
 }  // namespace stock_engine
 
 int main(int argc, char** argv) {
-  // Tests read through a pipe and wait for lines.
+  // Tests read stdout through a pipe and wait for whole lines.
   setvbuf(stdout, nullptr, _IOLBF, 0);
   return stock_engine::Run(stock_engine::ParseViewOptions(argc, argv));
 }

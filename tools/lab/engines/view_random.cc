@@ -17,8 +17,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kInFlight = 2;
 constexpr uint32_t kMostAtOnce = 64;  // blocks, in one step
-// Blocks that a step writes again, as decoding appends to them. Also those of a
-// slab that was asked back, which must not leave before the step has ended.
+// How many blocks a step writes again, as decoding appends to them. These
+// include blocks of a slab that was asked back, which must not leave before the
+// step has ended.
 constexpr uint32_t kAppended = 4;
 
 class RandomServer {
@@ -84,7 +85,7 @@ class RandomServer {
     if (result == FS_EXHAUSTED) {
       ++exhausted_;
       demand_ = static_cast<uint32_t>(blocks_->held().size());
-      // Waits as an idle engine does; an error means that the daemon has gone,
+      // Waits as an idle engine does. An error means that the daemon has ended,
       // which does no harm.
       if (Random(2) == 0) fs_kv_wait(static_cast<int>(Random(20)));
       return;

@@ -1,8 +1,8 @@
 #ifndef TOOLS_LAB_ENGINES_WEAK_KV_H_
 #define TOOLS_LAB_ENGINES_WEAK_KV_H_
 
-// The C interface of the shim as an engine declares it that must also start
-// without the preload: each function may be null.
+// Declares the shim's C interface for an engine that must also start without
+// the preload: each function may be null.
 
 #include "shim/fineserve_kv.h"
 

@@ -38,7 +38,7 @@ struct Load {
   bool quiet = false;
 };
 
-// Reads "name=800" or "name=800:60", in milliseconds.
+// Reads "name=800" or "name=800:60"; the numbers are milliseconds.
 absl::Status ReadSlo(const std::string& text, Options* options) {
   const auto parts = workload::SplitPair(text);
   if (!parts.ok()) return parts.status();

@@ -22,9 +22,9 @@ struct Options {
   std::string json_path, svg_path, source;  // source: the load's file
 };
 
-// Reads the command line and the files that it names; sets *trace to the load.
-// If it returns false, *status is the exit status: 0 after --help, 2 for wrong
-// usage, which standard error explains in one line.
+// Reads the command line and the files that it names, and sets *trace to the
+// load. If it returns false, *status is the exit status: 0 after --help, 2 for
+// wrong usage, after one line on standard error that explains it.
 bool ReadOptions(int argc, char** argv, Options* options,
                  workload::Trace* trace, int* status);
 

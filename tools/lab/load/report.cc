@@ -73,7 +73,7 @@ std::string ToJson(const RunResult& result, const workload::Trace& trace,
     json["models"][trace.models[m]] =
         workload::ToJson(OfModel(result, m), result.seconds);
   }
-  // Servers sent the error texts; bytes that are not UTF-8 must not throw.
+  // The error texts come from servers; bytes that are not UTF-8 must not throw.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

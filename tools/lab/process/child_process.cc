@@ -27,7 +27,8 @@ namespace {
   exit(1);
 }
 
-// Returns our environment with `more` on top, as "NAME=value".
+// Returns our environment as "NAME=value", with the variables of `more` added
+// or replaced.
 std::vector<std::string> Merge(const Environment& more) {
   std::vector<std::string> merged;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -47,8 +48,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
   return pointers;
 }
 
-// Everything that a child needs but must not allocate itself, because it may be
-// the fork of a process with other threads.
+// Everything that a child needs but must not allocate by itself, because it may
+// be forked from a process with other threads.
 class Preparation {
  public:
   explicit Preparation(const Command& command)
@@ -112,8 +113,8 @@ bool HaveAllStopped(pid_t pid) {
   return !error;
 }
 
-// Or ended. A process of which a tracer holds a thread is not reported as
-// stopped before that is let go.
+// True if the process has stopped or ended. A process is not reported as
+// stopped while a tracer holds one of its threads.
 bool HasStopped(pid_t pid) {
   siginfo_t info = {};
   waitid(P_PID, static_cast<id_t>(pid), &info,
@@ -128,7 +129,8 @@ ChildProcess::ChildProcess(const Command& command)
   Preparation prepared(command);
   pid_ = Fork(end_signal_);
   if (pid_ == 0) prepared.Execute();
-  // The parent sets it, too: it may send a signal before the child does so.
+  // The parent sets the group too, because it may send a signal before the
+  // child has set it.
   if (own_group_) setpgid(pid_, 0);
 }
 

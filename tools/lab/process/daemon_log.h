@@ -5,8 +5,8 @@
 
 namespace fineserve::process {
 
-// Returns the UUID in a daemon's "serving … on …/GPU-….sock"; empty if the log
-// has none.
+// Returns the UUID in the line "serving … on …/GPU-….sock" of a daemon's log;
+// empty if the log has none.
 inline std::string GpuInLog(const std::string& log) {
   const size_t slash = log.rfind("/GPU-");
   if (slash == std::string::npos) return "";

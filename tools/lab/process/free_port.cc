@@ -22,8 +22,8 @@ struct Range {
   uint16_t last;
 };
 
-// Returns ports above those of well-known servers and below (or else above)
-// those that the kernel gives to outgoing connections.
+// Returns ports above those of well-known servers and outside the kernel's
+// range for outgoing connections: below that range, or else above it.
 Range OutsideTheKernels() {
   std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
   unsigned low = 32768, high = 60999;
@@ -62,7 +62,7 @@ bool IsFree(uint16_t port) {
               sizeof(address)) == 0;
 }
 
-// Those of a row that is not free stay reserved: there are enough.
+// If a row is not free, its ports stay reserved: there are enough others.
 bool TakeRow(int first, int count) {
   for (int port = first; port < first + count; ++port) {
     const auto one = static_cast<uint16_t>(port);

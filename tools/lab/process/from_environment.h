@@ -5,8 +5,8 @@
 
 namespace fineserve::process {
 
-// The number in the environment variable `name`, by which who runs a test or a
-// bench makes it longer; `otherwise` if it is not set.
+// Returns the number in the environment variable `name`, with which one can
+// make a test or a bench run longer; `otherwise` if it is not set.
 inline int FromEnvironment(const char* name, int otherwise) {
   const char* value = getenv(name);
   return value == nullptr ? otherwise : atoi(value);

@@ -8,8 +8,8 @@
 
 namespace fineserve::process {
 
-// The processes that still do a dead client's work on the emulated devices
-// whose state folder this is (tools/lab/device/linger).
+// Returns the processes that still do a dead client's work on the emulated
+// devices with this state folder (tools/lab/device/linger).
 std::vector<pid_t> LingerHelpers(const std::string& device_folder);
 // Makes them do it now.
 void EndLingering(const std::string& device_folder);

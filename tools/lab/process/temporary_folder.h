@@ -9,7 +9,8 @@ namespace fineserve::process {
 // in it. Exits if the folder cannot be made. Not thread-safe.
 class TemporaryFolder {
  public:
-  // `parent` should be in a memory file system if the folder gets many bytes.
+  // `parent` should be in a memory file system if many bytes will be written to
+  // the folder.
   explicit TemporaryFolder(const std::string& parent = "/tmp");
   TemporaryFolder(TemporaryFolder&& other) noexcept;
   TemporaryFolder& operator=(TemporaryFolder&&) = delete;

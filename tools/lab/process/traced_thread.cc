@@ -38,7 +38,7 @@ bool TracedThread::StandsBefore(const Matches& matches) {
              sizeof(call), &call) > 0 &&
       call.op == PTRACE_SYSCALL_INFO_ENTRY;
   if (at_call && matches(call)) return stands_ = true;
-  // A group stop or an interrupt is no signal of its own.
+  // A group stop or an interrupt is not a signal to pass on.
   const int signal = WSTOPSIG(status) & 0x7f;
   const bool own = signal == SIGTRAP || status >> 16 != 0;
   ptrace(PTRACE_SYSCALL, thread_, 0, own ? 0 : signal);

@@ -10,11 +10,11 @@
 namespace fineserve::process {
 
 // Follows a thread of another process from system call to system call, so that
-// a test can stop or kill it at a moment of its choice. Only the thread that
-// made this object may use it. Let go at its end.
+// a test can stop or kill it at a chosen moment. Only the thread that made this
+// object may use it. The destructor lets the followed thread go.
 class TracedThread {
  public:
-  // Matches a system call that begins.
+  // Returns true for a system call entry that matches.
   using Matches = std::function<bool(const __ptrace_syscall_info& call)>;
 
   explicit TracedThread(pid_t thread);
@@ -22,14 +22,16 @@ class TracedThread {
   TracedThread& operator=(TracedThread&&) = delete;
   ~TracedThread();
 
-  // False where ptrace is not permitted, or the thread has ended: errno.
+  // False if ptrace is not permitted or the thread has ended; errno says which.
   bool attached() const { return thread_ != 0; }
   pid_t thread() const { return thread_; }
 
-  // True, with the thread kept stopped, if it is about to make a system call
-  // that matches. Otherwise lets it run on if it has stopped. Never waits.
+  // True if the thread is about to make a system call that matches; the thread
+  // is then kept stopped. Otherwise lets it run on if it has stopped. Never
+  // waits.
   bool StandsBefore(const Matches& matches);
-  // The same until it does; false if it does not within `limit`.
+  // Repeats StandsBefore until it returns true; false if it does not within
+  // `limit`.
   bool StopBefore(const Matches& matches, std::chrono::milliseconds limit);
   // Lets it go on by itself.
   void Release();

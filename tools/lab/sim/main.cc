@@ -1,4 +1,4 @@
-// fineserve-sim: a fleet under a load, in virtual time.
+// fineserve-sim: simulates a fleet under a load, in virtual time.
 
 #include <stdio.h>
 #include <unistd.h>
@@ -56,8 +56,8 @@ to start.
 Exit codes: 0 simulated, 1 a file could not be used, 2 wrong flag, fleet or
 site.)";
 
-// Reads the command line. An int is the exit status: 0 after --help, 2 for
-// wrong usage, which standard error explains in one line.
+// Reads the command line. An int in the result is the exit status: 0 after
+// --help, 2 for wrong usage, after one line on standard error that explains it.
 absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   Options options;
   CLI::App app("fineserve-sim: a fleet under a load, in virtual time",
@@ -93,7 +93,8 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   return options;
 }
 
-// 1 for files that cannot be used, 2 for what is wrong in flags and files.
+// Returns 1 for files that cannot be used, and 2 for errors in flags or in the
+// contents of files.
 int Fail(const absl::Status& s) {
   fprintf(stderr, "fineserve-sim: %s\n", std::string(s.message()).c_str());
   return absl::IsNotFound(s) || absl::IsDataLoss(s) ? 1 : 2;
@@ -108,7 +109,7 @@ bool Write(const std::string& path, const std::string& text) {
   return false;
 }
 
-// One line on standard error that is drawn again and again.
+// Redraws one line on standard error.
 void ShowProgress(double now_s, double seconds, uint64_t ended, size_t all) {
   constexpr int kColumns = 24;
   const double part =

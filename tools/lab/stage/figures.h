@@ -6,12 +6,13 @@
 
 namespace fineserve::stage {
 
-// The number behind "name=" in an engine's answer; -1, and a failed test, if it
-// has none.
+// Returns the number behind "name=" in an engine's answer. If there is none,
+// fails the test and returns -1.
 int64_t FigureIn(const std::string& answer, const std::string& name);
 
-// The value of the first sample on a page for Prometheus that begins with
-// `sample`: a name, with all of its labels or none of them. -1 if none does.
+// Returns the value of the first sample on a Prometheus page that begins with
+// `sample`: a name, with all of its labels or none of them. -1 if there is no
+// such sample.
 double MetricOf(const std::string& page, const std::string& sample);
 
 }  // namespace fineserve::stage

@@ -42,9 +42,10 @@ class TomlValue {
 // Builds the text of a fleet file, or of another TOML file, table by table.
 class FleetText {
  public:
-  // `header` has its brackets: "[planner]", "[[model]]".
+  // `header` includes its brackets: "[planner]", "[[model]]".
   FleetText& Table(const std::string& header, const TomlKeys& keys);
-  // [proxy], which listens on loopback at `port`; 0: at one that it chooses.
+  // Adds [proxy], which listens on loopback at `port`; 0: at a port that it
+  // chooses.
   FleetText& Proxy(const TomlKeys& keys = {}, uint16_t port = 0);
   FleetText& Model(const std::string& name, const TomlKeys& keys);
   // An engine on loopback.

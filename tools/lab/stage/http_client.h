@@ -16,25 +16,27 @@ struct HttpResponse {
   std::string body;
 };
 
-// One connection to a server on this machine. Every wait is bounded; running
-// into the bound, or into what is no HTTP, fails the test and gives what was
-// read so far. Knows Content-Length and chunks; not thread-safe.
+// One connection to a server on this machine. Every wait has a limit. A wait
+// that reaches its limit, or input that is not HTTP, fails the test; the result
+// is then what was read so far. Supports Content-Length and chunks. Not
+// thread-safe.
 class HttpClient {
  public:
   explicit HttpClient(uint16_t port);
 
   bool connected() const { return connected_; }
 
-  // Sends a request; its body, unless empty, is JSON. `headers`: whole lines,
-  // each with its "\r\n".
+  // Sends a request. If `body` is not empty, it is JSON. `headers` consists of
+  // whole lines, each with its "\r\n".
   void Send(const std::string& method, const std::string& path,
             const std::string& body = "", const std::string& headers = "");
   void SendRaw(const std::string& bytes);
 
-  // Status and headers; the body is then read by one of the next two.
+  // Reads status and headers. ReadBody or ReadEvent then reads the body.
   HttpResponse ReadHead();
   std::string ReadBody();
-  // The next event of a stream, without "data: "; null at the body's end.
+  // Returns the next event of a stream, without "data: "; null at the end of
+  // the body.
   std::optional<std::string> ReadEvent();
 
   // Send, ReadHead and ReadBody.
@@ -42,7 +44,8 @@ class HttpClient {
                    const std::string& body = "",
                    const std::string& headers = "");
 
-  // The server went away before the end of what was read last.
+  // True if the server closed the connection before the end of what was read
+  // last.
   bool broken() const { return broken_; }
   void Close() { socket_.Reset(); }
 
@@ -50,7 +53,7 @@ class HttpClient {
   bool Fill();  // reads more; false at the end or the bound
   std::string ReadLine();
   std::string ReadBytes(size_t count);
-  // The next chunk of the body, or all that is left of one with a length.
+  // Reads the next chunk of the body, or the rest of a body with a length.
   std::optional<std::string> ReadPiece();
 
   driver::Descriptor socket_;

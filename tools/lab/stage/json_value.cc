@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-// Discarded if there is no such place.
+// Returns a discarded value if there is no such place.
 json At(const std::string& document, const std::string& pointer) {
   const json whole = json::parse(document, nullptr, /*allow_exceptions=*/false);
   const json::json_pointer place(pointer);

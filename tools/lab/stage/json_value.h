@@ -5,17 +5,17 @@
 
 namespace fineserve::stage {
 
-// Reads a JSON document at a pointer like "/models/0/name". Here so that only
-// one file of the tests compiles the JSON library.
+// Reads a JSON document at a pointer like "/models/0/name". These functions are
+// here so that only one file of the tests compiles the JSON library.
 
-// As JSON: 4, "text", null. Empty if the document has no such place, or is
-// none.
+// Returns the value as JSON: 4, "text", null. Empty if the document has no such
+// place or is not JSON.
 std::string JsonAt(const std::string& document, const std::string& pointer);
 
-// A string, without its quotes; empty if there is none.
+// Returns a string, without its quotes; empty if there is none.
 std::string JsonText(const std::string& document, const std::string& pointer);
 
-// A number; -1, and a failed test, if there is none.
+// Returns a number. If there is none, fails the test and returns -1.
 int JsonInt(const std::string& document, const std::string& pointer);
 
 bool IsJson(const std::string& document);

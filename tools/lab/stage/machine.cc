@@ -22,7 +22,7 @@ using process::Words;
 
 namespace {
 
-// Parent of bin/ and lib/: the build folder, or a bundle.
+// Returns the parent of bin/ and lib/: the build folder, or a bundle.
 std::filesystem::path Prefix() {
   return std::filesystem::path(process::ProgramFolder()).parent_path();
 }

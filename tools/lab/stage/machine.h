@@ -17,13 +17,13 @@
 
 namespace fineserve::stage {
 
-// A separate machine for a test or a bench: an emulated GPU (a real one by
-// FINESERVE_TEST_GPU=0), a runtime folder, and whatever daemons and engines are
-// started on it. All are real processes. A function that runs into its bound
+// A separate machine for a test or a bench: an emulated GPU (a real one with
+// FINESERVE_TEST_GPU=0), a runtime folder, and all daemons and engines that are
+// started on it. All are real processes. A function that reaches its time limit
 // fails the running test.
 class Machine {
  public:
-  // `out`: of all programs that are started here.
+  // `out` applies to all programs that are started here.
   explicit Machine(Process::Stdout out = Process::Stdout::kPipe);
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -33,10 +33,10 @@ class Machine {
   // waits until it serves.
   std::unique_ptr<Process> StartDaemon(
       const std::vector<std::string>& arguments = {});
-  // The same in two steps, so that several can start at once.
+  // Do the same in two steps, so that several daemons can start at once.
   std::unique_ptr<Process> LaunchDaemon(
       const std::vector<std::string>& arguments);
-  // Also returns whether it serves.
+  // Waits for the daemon, and returns whether it serves.
   static bool AwaitDaemon(Process* daemon);
   // Starts the stock engine under the preload, with two layers of `kv` each
   // ("4MiB" is one slab), and waits until it has written and verified. Its KV
@@ -44,8 +44,8 @@ class Machine {
   std::unique_ptr<Process> StartEngine(
       const std::string& kv, const std::vector<std::string>& arguments = {},
       const Process::Environment& more = {});
-  // The same where no daemon serves it: its KV is the driver's memory, which on
-  // the emulated device does not read zero.
+  // Does the same where no daemon serves the engine: its KV is the driver's
+  // memory, which does not read zero on the emulated device.
   std::unique_ptr<Process> StartEngineWithoutDaemon(
       const std::string& kv, const std::vector<std::string>& arguments = {},
       const Process::Environment& more = {});
@@ -53,17 +53,18 @@ class Machine {
   std::unique_ptr<Process> LaunchEngine(
       const std::string& kv, const std::vector<std::string>& arguments = {},
       const Process::Environment& more = {});
-  // The program `words[0]` of ours, or at that path, in the machine's
-  // environment.
+  // Starts our program `words[0]`, or the program at that path, in the
+  // machine's environment.
   std::unique_ptr<Process> LaunchProgram(
       std::vector<std::string> words,
       const Process::Environment& more = {}) const;
-  // The same as an engine under the preload, with `more` variables.
+  // Starts the program in the same way, as an engine under the preload, with
+  // the variables `more`.
   std::unique_ptr<Process> LaunchPreloaded(
       std::vector<std::string> words,
       const Process::Environment& more = {}) const;
-  // An engine of this name with a view, which serves itself at random for an
-  // hour: starts it, with `flags`, and waits until it is ready.
+  // Starts an engine of this name with a view, with `flags`, and waits until it
+  // is ready. It serves random requests to itself for an hour.
   std::unique_ptr<Process> StartRandomView(
       const std::string& name, const std::vector<std::string>& flags,
       const Process::Environment& more = {}) const;
@@ -71,7 +72,7 @@ class Machine {
 
   // The living daemon's table.
   abi::TableSnapshot Table() { return TableAt(SocketPath()); }
-  // The same, or nothing if no daemon answers in time.
+  // Returns the same, or null if no daemon answers in time.
   absl::optional<abi::TableSnapshot> TableIfServed(
       absl::Duration limit = absl::Milliseconds(200)) const;
   static abi::TableSnapshot TableAt(const std::string& socket);
@@ -88,26 +89,28 @@ class Machine {
     return !process::LingerHelpers(device_folder_.path()).empty();
   }
   void EndLingering() const { process::EndLingering(device_folder_.path()); }
-  // For EMUCUDA_LINGER_MS: longer than any test, which EndLingering cuts short.
+  // A value for EMUCUDA_LINGER_MS that is longer than any test; EndLingering
+  // ends the wait.
   static constexpr char kUntilEndLingering[] = "3600000";
   std::string SocketPath() const;
-  // The sockets of all daemons, dead ones, too.
+  // Returns the sockets of all daemons, including dead ones.
   std::vector<std::string> Sockets() const;
-  // A new connection to the living daemon, without a Hello.
+  // Returns a new connection to the living daemon, without a Hello.
   driver::Descriptor Connect();
 
   std::string Program(const std::string& name) const;
-  // $FINESERVE_TEST_GPU as fineserved's --gpu.
+  // Returns $FINESERVE_TEST_GPU in the form of fineserved's --gpu.
   static std::string Gpu();
   static bool OnEmulatedGpu();
   const Process::Environment& environment() const { return environment_; }
-  // Makes this process one of the machine.
+  // Gives this process the machine's environment.
   void Enter() const;
-  // A variable of every process that is started from now on.
+  // Sets a variable of every process that is started from now on.
   void Set(const std::string& name, const std::string& value) {
     environment_[name] = value;
   }
-  // Environment that makes a program an engine on this machine, with `more`.
+  // Returns the environment that makes a program an engine on this machine,
+  // with `more` added.
   Process::Environment EngineEnvironment(
       const Process::Environment& more = {}) const;
   const std::string& folder() const { return folder_.path(); }

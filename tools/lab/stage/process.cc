@@ -33,7 +33,7 @@ process::ChildProcess Start(const std::vector<std::string>& command,
                             absl::optional<int> out) {
   const driver::Descriptor log(
       open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  // A supervisor that is killed would leave its daemon or engines behind.
+  // A supervisor that is killed would leave its daemon or engines running.
   const bool supervises =
       std::any_of(command.begin(), command.end(), [](const std::string& word) {
         return word == "--supervise" || word == "up";

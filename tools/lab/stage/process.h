@@ -14,11 +14,11 @@
 
 namespace fineserve::stage {
 
-// A child process that a test or a bench talks to: stdin is a pipe, stderr a
-// file that can be read at any time, stdout as one says. Every wait is bounded
-// by process::kPatience; running into the bound fails the running test and
-// gives an empty answer. Confined to the thread that starts it, which it does
-// not outlive.
+// A child process that a test or a bench talks to: stdin is a pipe, stderr is a
+// file that can be read at any time, stdout is as `out` says. Every wait is
+// limited by process::kPatience; a wait that reaches it fails the running test
+// and gives an empty answer. Confined to the thread that starts the child,
+// which the child does not outlive.
 class Process {
  public:
   using Environment = process::Environment;
@@ -27,7 +27,7 @@ class Process {
     kLog,   // goes where stderr goes: it never waits for a reader
   };
 
-  // Runs `command` with `environment` on top of ours.
+  // Runs `command` with `environment` added to ours.
   Process(const std::vector<std::string>& command,
           const Environment& environment, Stdout out = Stdout::kPipe);
   Process(const Process&) = delete;
@@ -36,15 +36,16 @@ class Process {
 
   pid_t pid() const { return child_.pid(); }
 
-  // The next line of stdout, without its end; empty at its end.
+  // Returns the next line of stdout, without its end; empty at the end of
+  // stdout.
   std::string ReadLine();
-  // Reads lines until one begins with `prefix`, and returns that.
+  // Reads lines until one begins with `prefix`, and returns that line.
   std::string ReadLineWith(const std::string& prefix);
-  // Writes a line to stdin, or writes it and returns the next line of stdout.
+  // Tell writes a line to stdin. Ask also returns the next line of stdout.
   void Tell(const std::string& line);
   std::string Ask(const std::string& line);
   void CloseStdin() { stdin_.Reset(); }
-  // Everything on stdout until its end.
+  // Returns everything on stdout until its end.
   std::string ReadAll();
 
   // Its log so far.
@@ -52,18 +53,20 @@ class Process {
   bool HasLogged(const std::string& text) const {
     return Stderr().find(text) != std::string::npos;
   }
-  // Waits until it has logged `text`. False if it ends or takes too long.
+  // Waits until the child has logged `text`. False if it ends or takes too
+  // long.
   bool Logs(const std::string& text);
-  // Its command line, and the end of its log.
+  // Returns the child's command line and the end of its log.
   std::string About() const;
 
   void Signal(int signal) { child_.Signal(signal); }
   bool EndsWithin(std::chrono::milliseconds limit) {
     return child_.EndsWithin(limit);
   }
-  // Waits for the end: exit code, or minus the signal that killed it.
+  // Waits for the child to end. Returns its exit code, or minus the signal that
+  // killed it.
   int Wait();
-  // Sends the signal and waits for the end, as Wait.
+  // Sends the signal and waits for the end, as Wait does.
   int EndBy(int signal) {
     Signal(signal);
     return Wait();

@@ -14,7 +14,7 @@ constexpr double kWidth = 860, kHeight = 420;
 constexpr double kLeft = 70, kRight = 210, kTop = 40, kBottom = 60;
 constexpr double kPlotWidth = kWidth - kLeft - kRight;
 constexpr double kPlotHeight = kHeight - kTop - kBottom;
-// Colour-blind readers can distinguish these colours (Okabe and Ito).
+// Readers who are colour-blind can distinguish these colours (Okabe and Ito).
 const char* const kColors[] = {"#0072b2", "#56b4e9", "#e69f00", "#d55e00",
                                "#009e73", "#cc79a7", "#000000"};
 constexpr size_t kColorCount = sizeof(kColors) / sizeof(kColors[0]);
@@ -37,7 +37,7 @@ std::string Line(double x1, double y1, double x2, double y2,
       x2, y2, style);
 }
 
-// A value's interval, as a vertical bar at x.
+// Draws the interval of a value as a vertical bar at x.
 std::string Margin(double x, const Series& series, size_t i, double top,
                    const char* color) {
   if (i >= series.margins.size() || !std::isfinite(series.margins[i])) {

@@ -10,7 +10,8 @@ namespace fineserve::bench {
 struct Series {
   std::string name;
   std::vector<double> values;  // one per group, or the y of each x
-  // Half the width of each value's interval, drawn as a bar; empty: none.
+  // Half the width of each value's interval, drawn as a bar; if it is empty,
+  // there are none.
   std::vector<double> margins = {};
 };
 

@@ -11,8 +11,8 @@
 namespace fineserve::workload {
 namespace {
 
-// std::uniform_real_distribution and similar ones differ between standard
-// libraries, but a seed should mean the same trace everywhere.
+// std::uniform_real_distribution and similar classes differ between standard
+// libraries, but a seed must give the same trace everywhere.
 double Uniform(std::mt19937_64* random) {  // [0, 1)
   return static_cast<double>((*random)() >> 11) * 0x1p-53;
 }

@@ -24,25 +24,27 @@ Trace Poisson(const std::vector<Stream>& streams, double seconds,
               const std::vector<Lengths>& lengths, uint64_t seed);
 
 // Multiplies the load by `factor` and keeps its pattern in time: each arrival
-// comes ⌊factor⌋ times, and once more with the probability of the rest. The
-// first one keeps its time. Copies come anywhere within the same second and
-// take the lengths of any arrival of their model, so that they add no bursts of
-// equal requests. A factor below 1 drops arrivals at random.
+// comes ⌊factor⌋ times, and once more with the probability of the remaining
+// fraction. The first copy keeps its time. The other copies come anywhere
+// within the same second and take the lengths of a random arrival of their
+// model, so that they add no bursts of equal requests. A factor below 1 drops
+// arrivals at random.
 Trace Scale(const Trace& trace, double factor, uint64_t seed);
 
-// Both loads at once; no model is in both.
+// Combines both loads in time; no model may be in both.
 Trace Beside(const Trace& a, const Trace& b);
 
 // Returns the first `seconds` of the trace.
 Trace FirstSeconds(const Trace& trace, double seconds);
-// Returns as many from `from_s` on, which is then the start.
+// Returns `seconds` of the trace from `from_s` on; times then count from
+// `from_s`.
 Trace Window(const Trace& trace, double from_s, double seconds);
 
-// Plays the trace `speed` times as fast; lengths stay.
+// Plays the trace `speed` times faster; lengths stay the same.
 Trace Faster(const Trace& trace, double speed);
 
-// Renames the trace's models; arrivals of models that are not in the list are
-// left out. Returns InvalidArgument if a listed model is not in the trace.
+// Renames the trace's models, and drops arrivals of models that are not in the
+// list. Returns InvalidArgument if a listed model is not in the trace.
 struct Renamed {
   std::string from, to;
 };

@@ -15,9 +15,9 @@ class App;
 
 namespace fineserve::workload {
 
-// The flags that describe a load, of every program that has one: the same flags
-// mean the same requests at the same times, whether they are sent to real
-// processes or simulated.
+// The flags that describe a load, the same in every program that has one: they
+// mean the same requests at the same times, whether sent to real processes or
+// simulated.
 struct LoadFlags {
   std::string trace_path, lengths_path;
   std::vector<std::string> models, maps;
@@ -25,17 +25,18 @@ struct LoadFlags {
   uint64_t seed = 1;
   uint32_t most_input = 0, most_output = 0;
 
-  // The file that the load comes from.
+  // Returns the file that the load comes from.
   std::string source() const { return trace_path + lengths_path; }
 };
 
 void AddLoadFlags(CLI::App* app, LoadFlags* flags);
 
-// Reads the file and makes the load. InvalidArgument for wrong flags;
-// ReadTrace's errors.
+// Reads the file and makes the load. Returns InvalidArgument for wrong flags,
+// and ReadTrace's errors.
 absl::StatusOr<Trace> MakeLoad(const LoadFlags& flags);
 
-// Splits "name=value" at the last '='. InvalidArgument if it is not that.
+// Splits "name=value" at the last '='. Returns InvalidArgument for any other
+// text.
 absl::StatusOr<std::pair<std::string, std::string>> SplitPair(
     const std::string& text);
 

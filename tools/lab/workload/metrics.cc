@@ -64,7 +64,7 @@ bool Outcome::attained() const {
 double Quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
   const auto count = static_cast<double>(values.size());
-  // Tolerates a q · count that is a rounding error above a whole number.
+  // Tolerates a q · count that exceeds a whole number by a rounding error.
   const double rank = std::ceil(q * count - 1e-9);
   const auto nth = values.begin() + static_cast<std::ptrdiff_t>(
                                         std::clamp(rank, 1.0, count) - 1);

@@ -35,15 +35,17 @@ struct Outcome {
   Slo slo;
 
   double ttft_s() const { return first_token_s - begin_s; }
-  // The mean over the tokens after the first; 0 for a single one.
+  // Returns the mean time per token after the first; 0 if there is only one
+  // token.
   double tpot_s() const;
-  // True if it is done, its first token met its deadline and its other tokens
-  // the pace. A request that was dropped or failed has missed its SLO.
+  // True if the request is done, its first token met its deadline and its other
+  // tokens met the pace. A request that was dropped or failed has missed its
+  // SLO.
   bool attained() const;
 };
 
-// Returns the nearest rank: the smallest value that at least q of all values do
-// not exceed; 0 if there are none.
+// Returns the q-quantile by nearest rank: the smallest value that at least the
+// fraction q of all values does not exceed; 0 if there are none.
 double Quantile(std::vector<double> values, double q);
 
 struct Percentiles {
@@ -56,22 +58,22 @@ struct Summary {
   double attainment = 0;           // of all requests, 0 … 1; 0 of none
   double requests_per_second = 0;  // done
   double goodput = 0;              // attained, per second
-  // Generated after the first token of each request, which is prefill's.
+  // Excludes the first token of each request, which prefill generates.
   double decode_tokens_per_second = 0;
-  // The same, but only over the time in which a request was under way.
+  // The same rate, but only over the time in which a request was under way.
   double idle_free_tokens_per_second = 0;
   Percentiles ttft_s;  // of those done
   Percentiles tpot_s;  // of those done with more than one token
-  // TTFT of all requests; infinite for a request that is not done, so that a
-  // percentile beyond those done is infinite.
+  // TTFT of all requests. It is infinite for a request that is not done, so a
+  // percentile beyond the done requests is infinite.
   Percentiles all_ttft_s;
 };
 
-// `seconds`: how long the run was, for the rates.
+// `seconds` is the length of the run, for the rates.
 Summary Summarize(const std::vector<Outcome>& outcomes, double seconds);
 
-// Attainment of the tenth of requests with the shortest prompts, of the next
-// tenth, and so on; empty if there are fewer than ten requests.
+// Returns the attainment of the tenth of requests with the shortest prompts, of
+// the next tenth, and so on; empty if there are fewer than ten requests.
 std::vector<double> AttainmentByLengthDecile(std::vector<Outcome> outcomes);
 
 // Returns the time in which at least one request was under way.

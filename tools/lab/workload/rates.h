@@ -12,27 +12,27 @@
 
 namespace fineserve::workload {
 
-// Rise and fall of the rates of real models: by model, a row of rates with a
-// mean of 1, each of which holds for a slot of kShapeSlotSeconds.
+// How the rates of real models rise and fall: for each model a row of rates
+// with a mean of 1, each of which holds for a slot of kShapeSlotSeconds.
 using RateShapes = std::map<std::string, std::vector<double>>;
 inline constexpr double kShapeSlotSeconds = 600;
 
 // Reads ServeGen's published rates (shared/data/README.md): a gzipped or plain
-// table that begins with the columns start_s,model,rate_rps. A slot that the
-// table leaves out is left out of the model's row, too. NotFound, with the
-// path, if the file cannot be read, DataLoss for a bad row.
+// table whose first columns are start_s,model,rate_rps. A slot that is missing
+// in the table is missing in the model's row, too. Returns NotFound, with the
+// path, if the file cannot be read, and DataLoss for a bad row.
 absl::StatusOr<RateShapes> ReadRateShapes(const std::string& path);
 
-// Requested load in slots of equal length, one after the other. The same
-// models, in the same order, in each.
+// Requested load in consecutive slots of equal length. Each slot has the same
+// models in the same order.
 struct Slots {
   double seconds = 0;  // of each
   std::vector<std::vector<Stream>> streams;
 };
 
-// Poisson arrivals during the first `seconds`, whose rates change from slot to
-// slot. Lengths are drawn from `lengths`, which must not be empty. The same
-// seed gives the same trace.
+// Generates Poisson arrivals during the first `seconds`, with rates that change
+// from slot to slot. Lengths are drawn from `lengths`, which must not be empty.
+// The same seed gives the same trace.
 Trace PoissonBySlots(const Slots& slots, double seconds,
                      const std::vector<Lengths>& lengths, uint64_t seed);
 

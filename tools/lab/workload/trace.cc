@@ -28,7 +28,7 @@ class Table {
         absl::StrCat(path_, " does not begin with ", header));
   }
 
-  // Returns false at the end. The newline is removed.
+  // Reads the next line, without its newline. Returns false at the end.
   bool Next() {
     if (gzgets(file_.get(), line_, sizeof(line_)) == nullptr) return false;
     line_[strcspn(line_, "\r\n")] = '\0';

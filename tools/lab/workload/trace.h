@@ -21,7 +21,7 @@ struct Arrival {
   Lengths lengths;
 };
 
-// The requests to each model, in order of time.
+// The requests to all models, in order of time.
 struct Trace {
   std::vector<std::string> models;
   std::vector<Arrival> arrivals;

@@ -15,7 +15,8 @@ double At(const Zones& zones, size_t model, size_t slot) {
   return zones.shape[(slot + offset) % zones.shape.size()];
 }
 
-// The highest mean over an hour; if the run is shorter, over all of it.
+// Returns the highest mean rate over an hour, or over the whole run if it is
+// shorter.
 double BusiestHour(const Zones& zones, size_t slots) {
   const size_t hour = std::min(slots, kSlotsOfHour);
   double busiest = 0;

@@ -1,4 +1,4 @@
-// Allocates by functions named as those of vLLM's cumem allocator, which
+// Allocates through functions with the names of vLLM's cumem allocator, which
 // PyTorch calls for a separate memory pool.
 
 #include "kernels/driver/prototypes.h"

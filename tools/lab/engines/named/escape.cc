@@ -1,5 +1,5 @@
-// Allocates past every interposer: finds the driver's function in the loaded
-// library's own symbol table, as some profilers and copy protections do.
+// Allocates without passing any interposer: finds the driver's function in the
+// loaded library's own symbol table, as some profilers and copy protections do.
 
 #include <elf.h>
 #include <link.h>
@@ -31,7 +31,7 @@ Tables TablesOf(const ElfW(Dyn) * dynamic) {
 
 void* Find(const link_map* library, const char* name) {
   const Tables tables = TablesOf(library->l_ld);
-  // Linkers put the strings right behind the symbols.
+  // Linkers place the string table directly behind the symbols.
   const auto* end = reinterpret_cast<const ElfW(Sym)*>(tables.strings);
   for (const ElfW(Sym)* symbol = tables.symbols; symbol < end; ++symbol) {
     if (symbol->st_value != 0 &&

@@ -1,6 +1,6 @@
-// Allocates as llama.cpp does: its KV cache's constructor gets a buffer from
-// the CUDA backend through a function that is not exported. Weights are
-// allocated through the same function, called from elsewhere.
+// Allocates as llama.cpp does: the constructor of its KV cache gets a buffer
+// from the CUDA backend through a function that is not exported. Weights are
+// allocated through the same function, but from a different caller.
 
 #include "kernels/driver/prototypes.h"
 

@@ -1,6 +1,6 @@
 // named_engine LIBRARY FUNCTION BYTES...: makes a context, calls the library's
-// function with each number of bytes, prints "at ADDRESS" for each answer, then
-// "ready", and stays until its standard input ends.
+// function once for each number of bytes, prints "at ADDRESS" for each result,
+// then "ready", and runs until its standard input ends.
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -20,7 +20,7 @@ namespace stock_engine {
 inline constexpr int kExitNoView = 5;
 inline constexpr int kExitRankEnded = 6;
 
-// Unless `result` is FS_OK: prints "error FUNCTION RESULT TEXT" and exits with
+// If `result` is not FS_OK, prints "error FUNCTION RESULT TEXT" and exits with
 // kExitNoView.
 void Require(int result, const char* function);
 

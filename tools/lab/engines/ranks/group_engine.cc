@@ -50,8 +50,8 @@ void ServeClients(GroupPool* pool, const HttpFront* front) {
   front->ServeOne([pool] { pool->Answer(); });
 }
 
-// Obeys lines until "exit" or the end, and lets `pool` serve whenever there is
-// none.
+// Obeys lines from stdin until "exit" or the end of input, and lets `pool`
+// serve while no line is waiting.
 void Serve(GroupPool* pool, const HttpFront* front) {
   for (;;) {
     while (pool != nullptr && !InputWaits()) ServeClients(pool, front);
@@ -75,7 +75,7 @@ void Serve(GroupPool* pool, const HttpFront* front) {
   puts("ok exit");
 }
 
-// Serves completions until "exit" or the end.
+// Serves completions and obeys lines until "exit" or the end of input.
 void ServePrompts(PromptPool* pool) {
   for (;;) {
     while (!InputWaits()) pool->Step();
@@ -143,7 +143,7 @@ int Run(const GroupOptions& options) {
 }  // namespace stock_engine
 
 int main(int argc, char** argv) {
-  // Tests read through a pipe and wait for lines.
+  // Tests read stdout through a pipe and wait for whole lines.
   setvbuf(stdout, nullptr, _IOLBF, 0);
   return stock_engine::Run(stock_engine::ParseGroupOptions(argc, argv));
 }

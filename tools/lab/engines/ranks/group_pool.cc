@@ -79,7 +79,7 @@ void GroupPool::UseWeights() {
   ranks_->Finish();
 }
 
-// Lets go of its blocks, which no step uses any longer.
+// If asked to leave, releases all blocks, which no step uses any longer.
 void GroupPool::LeaveIfAsked() {
   if (fs_kv_presence() != FS_KV_ASKED_TO_LEAVE) return;
   ranks_->Sync();
@@ -141,9 +141,9 @@ uint32_t GroupPool::CountOpen() const {
   return open;
 }
 
-// Checks that new slabs are zero, and writes them; checks some of the others
-// for their last word, and writes them again. A slab that leaves is written to
-// until the step after which it is returned.
+// Checks that new slabs are zero, and writes them. Checks the last word of some
+// of the other slabs, and writes those again. A slab that leaves is still
+// written until the step after which it is returned.
 void GroupPool::Use() {
   std::vector<uint32_t> writes;
   for (uint32_t v = 1; v <= slabs_count_; ++v) {
@@ -186,7 +186,7 @@ void GroupPool::ReturnDrained() {
   }
 }
 
-// Returns slabs that it no longer wants, a few at a time.
+// Returns slabs that the pool no longer wants, a few at a time.
 void GroupPool::GiveSome() {
   uint32_t open = CountOpen();
   for (uint32_t v = 1; v <= slabs_count_ && open > want_; ++v) {
@@ -196,7 +196,7 @@ void GroupPool::GiveSome() {
   }
 }
 
-// Makes no step for a while, but returns what is asked back.
+// Makes no step for a while, but returns the slabs that are asked back.
 void GroupPool::BeIdle() {
   const auto end =
       Clock::now() + std::chrono::milliseconds(20 + random_() % 100);

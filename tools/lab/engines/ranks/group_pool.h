@@ -11,26 +11,27 @@
 
 namespace stock_engine {
 
-// The slabs of a group engine that serves at random, all on every rank: a slab
-// must be zero when it comes, and hold what was written last until it is
-// returned. Not thread-safe.
+// The slabs of a group engine that serves at random; each slab is on every
+// rank. A slab must be zero when it is leased, and must hold what was written
+// last until it is returned. Not thread-safe.
 class GroupPool {
  public:
-  // With weights, its ranks also check these, and it leaves the GPUs when
-  // asked.
+  // If the ranks have weights, they also check those, and the engine leaves the
+  // GPUs when asked.
   GroupPool(Ranks* ranks, const fs_kv_geometry& geometry, uint32_t seed,
             bool has_weights);
 
-  // One step of the engine: polls, checks, writes, drains; now and then it
-  // wants another number of slabs, or is idle for a while.
+  // Makes one step of the engine: polls, checks, writes, drains. Now and then
+  // the engine changes the number of slabs that it wants, or is idle for a
+  // while.
   void Step();
-  // Makes some steps, after coming back if it is away. It does not leave before
-  // they are done.
+  // Makes some steps. If the engine has left the GPUs, brings it back first; it
+  // does not leave again before the steps are done.
   void Answer();
-  // Called between requests, instead of steps: gives its slabs back, and leaves
-  // when asked.
+  // Called between requests, in place of steps: returns the engine's slabs, and
+  // leaves when asked.
   void Rest();
-  // "steps=… checks=… gained=… asked=… returned=… held=… want=…
+  // Returns "steps=… checks=… gained=… asked=… returned=… held=… want=…
   // left=…".
   std::string Stats() const;
 

@@ -29,7 +29,8 @@ size_t BodyBytes(const std::string& head) {
   return field == nullptr ? 0 : strtoul(strchr(field, ':') + 1, nullptr, 10);
 }
 
-// Head and body; empty if the client goes away or is not done in time.
+// Returns head and body; empty if the client closes the connection or does not
+// send everything in time.
 std::string ReadRequest(int client) {
   std::string request;
   size_t end = std::string::npos;  // of the head

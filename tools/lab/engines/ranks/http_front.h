@@ -7,8 +7,8 @@
 
 namespace stock_engine {
 
-// HTTP for a group engine, as much as a proxy asks for: /health, and one
-// completion after the other, each on a connection of its own. Not thread-safe.
+// HTTP for a group engine, as far as a proxy needs it: /health, and one
+// completion after the other, each on a separate connection. Not thread-safe.
 class HttpFront {
  public:
   // Listens on loopback, or ends the program.
@@ -17,13 +17,14 @@ class HttpFront {
   HttpFront& operator=(const HttpFront&) = delete;
   ~HttpFront();
 
-  // Readable: a client has connected.
+  // Becomes readable when a client has connected.
   int descriptor() const { return listener_; }
-  // Reads its request and answers it. `answer` is called for a POST.
+  // Reads the client's request and answers it. Calls `answer` for a POST.
   void ServeOne(const std::function<void()>& answer) const;
 
-  // Reads its request, which is answered later if it asks for a completion.
-  // Returns the connection, with the request; -1 if there is nothing to answer.
+  // Reads the client's request; if it asks for a completion, it is answered
+  // later. Returns the connection, and sets *request; -1 if there is nothing
+  // left to answer.
   int TakeOne(std::string* request) const;
   // Answers with a completion and closes the connection.
   static void Complete(int client);

@@ -12,10 +12,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For the daemon to zero what came back.
+// Time for the daemon to zero the returned slab.
 constexpr useconds_t kSettleUs = 3000;
 
-// The next slab that is leased, as an idle engine waits for it.
+// Waits as an idle engine does, and returns the next slab that is leased.
 uint32_t AwaitLease() {
   for (;;) {
     fs_kv_change change;
@@ -30,7 +30,7 @@ uint32_t AwaitLease() {
 }  // namespace
 
 std::string TimeLeases(uint32_t count) {
-  // The floor, which it has until the end.
+  // The engine holds its floor of one slab until the end.
   Require(fs_kv_want(1), "fs_kv_want");
   const uint32_t first = AwaitLease();
   std::string times;

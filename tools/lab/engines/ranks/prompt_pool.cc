@@ -70,7 +70,7 @@ void PromptPool::Poll() {
       slab.held = true;
     }
   }
-  // Looks for a daemon that was lost.
+  // Gives the shim a chance to look for a daemon that was lost.
   if (const int woken = fs_kv_wait(0); woken < 0 && woken != -FS_NO_DAEMON) {
     Require(-woken, "fs_kv_wait");
   }

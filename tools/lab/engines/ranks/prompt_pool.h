@@ -11,22 +11,24 @@
 
 namespace stock_engine {
 
-// The slabs of a group engine that serves completions side by side, as many as
-// its slabs hold: each takes the slabs that its body names when they are there,
-// in the order of arrival, fills them on every rank, and keeps them until
-// Finish. An engine takes what it is sent, so a completion that admission
-// should have held back waits here. Slabs without a completion are kept until
-// they are asked back. Not thread-safe.
+// The slabs of a group engine that serves completions concurrently, as many as
+// fit into its slabs. In the order of arrival, each completion takes as many
+// slabs as its body says once they are free, fills them on every rank, and
+// keeps them until Finish. An engine accepts everything that it is sent, so a
+// completion that admission should have held back waits here. Slabs without a
+// completion are kept until they are asked back. Not thread-safe.
 class PromptPool {
  public:
   PromptPool(Ranks* ranks, const fs_kv_geometry& geometry,
              const HttpFront* front);
 
-  // Reads what has arrived, and starts what has its slabs.
+  // Reads the requests that have arrived, and starts those that have their
+  // slabs.
   void Step();
-  // Checks the slabs of all completions that run, and answers them.
+  // Checks the slabs of all running completions, and answers them.
   void Finish();
-  // "running=… waiting=… held=… asked=…", the first two in completions.
+  // Returns "running=… waiting=… held=… asked=…"; the first two count
+  // completions.
   std::string Stats() const;
 
  private:

@@ -48,7 +48,7 @@ RankMemory::RankMemory(int device, uint32_t floor_blocks, uint32_t flags) {
   STOCK_ENGINE_CALL(cuStreamCreate, &stream_, 0);
   STOCK_ENGINE_CALL(cuMemAllocHost_v2, reinterpret_cast<void**>(&read_),
                     geometry_.plane_bytes);
-  // As an engine warms up on its scratch.
+  // Writes to the scratch, as an engine's warm-up does.
   STOCK_ENGINE_CALL(cuMemsetD32Async, tensor_, kRubbish, bytes / 4, stream_);
   Require(fs_kv_progress(FS_KV_POOL_CONSTRUCTED), "fs_kv_progress");
   Require(fs_kv_activate(), "fs_kv_activate");
@@ -60,7 +60,8 @@ void RankMemory::Fill(uint32_t slab, uint32_t word) {
 }
 
 Answer RankMemory::Check(uint32_t slab, uint32_t word) {
-  // The buffer's bytes must match no expectation if the copy never runs.
+  // If the copy never runs, the buffer's bytes must not match any expected
+  // value.
   memset(read_, 0xcd, geometry_.plane_bytes);
   STOCK_ENGINE_CALL(cuMemcpyDtoHAsync_v2, read_, At(slab),
                     geometry_.plane_bytes, stream_);
@@ -82,7 +83,7 @@ void MeetPeers(RankWeights* weights) {
   weights->Open(peers.shared);
 }
 
-// False if the order has no answer.
+// Returns false if the order has no answer.
 bool Obey(const Order& order, RankMemory* memory, RankWeights* weights,
           Answer* answer) {
   switch (order.ask) {
@@ -117,7 +118,7 @@ bool Obey(const Order& order, RankMemory* memory, RankWeights* weights,
 }  // namespace
 
 int RunRank(const GroupOptions& options) {
-  // Error lines must not get among the answers.
+  // Error lines must not get mixed up with the answers.
   const int answers = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   const auto rank = static_cast<size_t>(options.rank);

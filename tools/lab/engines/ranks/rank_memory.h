@@ -9,12 +9,12 @@
 
 namespace stock_engine {
 
-// A view of one GPU's pool and what is done with its slabs: one plane, filled
-// and read back by work in a stream. Any failure prints a line and exits.
-// Not thread-safe.
+// A view of one GPU's pool, and the operations on its slabs: one plane, filled
+// and read back by work in a stream. Any failure prints a line and exits. Not
+// thread-safe.
 class RankMemory {
  public:
-  // Registers and activates the view; `flags` are those of fs_kv_format.
+  // Registers and activates the view; `flags` are fs_kv_format's.
   RankMemory(int device, uint32_t floor_blocks, uint32_t flags);
   RankMemory(const RankMemory&) = delete;
   RankMemory& operator=(const RankMemory&) = delete;
@@ -36,7 +36,8 @@ class RankMemory {
   uint32_t* read_ = nullptr;  // pinned: one slab
 };
 
-// Is a rank: says hello on stdout and obeys orders from stdin to its end.
+// Runs as a rank: says hello on stdout and obeys orders from stdin until its
+// end.
 int RunRank(const GroupOptions& options);
 
 }  // namespace stock_engine

@@ -1,9 +1,9 @@
 #ifndef TOOLS_LAB_ENGINES_RANKS_RANK_ORDERS_H_
 #define TOOLS_LAB_ENGINES_RANKS_RANK_ORDERS_H_
 
-// Messages between the parent of a group engine and its ranks, as bytes through
-// pipes. A rank says RankHello first, and obeys orders until the end of its
-// input.
+// Messages between the parent of a group engine and its ranks, sent as bytes
+// through pipes. A rank first sends RankHello, then obeys orders until the end
+// of its input.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,8 @@ enum class Ask : uint32_t {
   kComeBack  // `wrong` if its memory is not back yet
 };
 
-// The first rank, and the buffer that this one opens.
+// The group's first rank, and the shared buffer that the receiver of this
+// message opens.
 struct RankPeers {
   fs_kv_rank first;
   fineserve::driver::CUipcMemHandle shared;
@@ -50,7 +51,7 @@ struct Answer {
   uint32_t got;
 };
 
-// Reads or writes all of it. False at the end of the pipe.
+// Reads or writes all the bytes. Returns false at the end of the pipe.
 bool ReadAll(int fd, void* to, size_t bytes);
 bool WriteAll(int fd, const void* from, size_t bytes);
 

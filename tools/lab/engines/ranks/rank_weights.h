@@ -8,12 +8,13 @@
 
 namespace stock_engine {
 
-// Memory of a rank that is not KV: weights, and a buffer that another rank has
-// open by CUDA's legacy IPC and writes, as custom all-reduce does. Needs a
+// Memory of a rank that is not KV: weights, and a buffer that another rank
+// opens by CUDA's legacy IPC and writes to, as custom all-reduce does. Needs a
 // current context. Not thread-safe.
 class RankWeights {
  public:
-  // The weights are written once. Without bytes there is none of it.
+  // Allocates the memory and writes the weights once. If `bytes` is 0,
+  // allocates nothing.
   RankWeights(uint64_t bytes, uint32_t rank);
   RankWeights(const RankWeights&) = delete;
   RankWeights& operator=(const RankWeights&) = delete;
@@ -21,10 +22,11 @@ class RankWeights {
   fineserve::driver::CUipcMemHandle Share() const;
   void Open(const fineserve::driver::CUipcMemHandle& handle);
 
-  // Writes half of its own buffer, and the other half of the one that is open.
+  // Writes one half of this rank's buffer, and the other half of the buffer
+  // that it has opened.
   void Write(uint32_t word);
   // Looks for a changed word of the weights, or a word of the buffer that
-  // neither this rank nor the other one has written.
+  // neither of its two ranks has written.
   Answer Verify(uint32_t word) const;
 
  private:

@@ -12,33 +12,34 @@
 namespace stock_engine {
 
 // The ranks of an engine as its parent sees them: child processes that run this
-// program. If one ends, so does this process: an engine cannot go on without.
-// Not thread-safe.
+// program. If a rank ends, this process ends too, because the engine cannot
+// continue without it. Not thread-safe.
 class Ranks {
  public:
-  // Starts them and prints "ranks PID PID …"; does not wait for them.
+  // Starts the ranks and prints "ranks PID PID …"; does not wait for them.
   explicit Ranks(const GroupOptions& options);
   ~Ranks();  // ends their input and waits for their end
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  // Waits until all have activated their views.
+  // Waits until all ranks have activated their views.
   std::vector<fs_kv_rank> ReadHellos();
 
-  // Names the first rank to all, each of which opens the next one's buffer.
+  // Tells all ranks which one is first, and makes each rank open the next one's
+  // buffer.
   void Introduce();
 
-  // Orders forevery rank, which Finish sends, in this order.
+  // Queue orders for every rank. Finish sends them in this order.
   void Fill(uint32_t slab, uint32_t word) { Add({Ask::kFill, slab, word}); }
   void Check(uint32_t slab, uint32_t word) { Add({Ask::kCheck, slab, word}); }
   void Sync() { Add({Ask::kSync, 0, 0}); }
   void Write(uint32_t word) { Add({Ask::kWrite, 0, word}); }
   void Verify(uint32_t word) { Add({Ask::kVerify, 0, word}); }
-  // At once: true if all ranks have done so.
+  // Sent at once. True if all ranks have done it.
   bool Leave() { return AskAll(Ask::kLeave); }
   bool ComeBack() { return AskAll(Ask::kComeBack); }
-  // Waits for all answers, and ends this process with kExitMismatch if one of
-  // them is that a slab held something else. Does not wait for fills.
+  // Waits for all answers. Ends this process with kExitMismatch if an answer
+  // says that a slab held something else. Does not wait for fills.
   void Finish();
 
  private:

@@ -1,7 +1,8 @@
 // An LLM engine for tests and the demo: HTTP as vLLM serves it, continuous
-// batching, KV in device memory, tokens computed from the KV. It knows of
-// FineServe what a stock engine with our plugin knows: shim/fineserve_kv.h,
-// by weak symbols. `--help` lists what it does; scripts/design/0013 says why.
+// batching, KV in device memory, tokens computed from the KV. It uses of
+// FineServe what a stock engine with our plugin uses: shim/fineserve_kv.h, by
+// weak symbols. `--help` lists its options; scripts/design/0013 gives the
+// reasons.
 
 #include <unistd.h>
 
@@ -43,8 +44,8 @@ struct Options {
   bool freeze = false;  // says that they are parameters (fs_weights_freeze)
   double load_s = 0;    // that it takes from its memory to its first answer
   Mode mode = Mode::kView;
-  // Number of blocks of each plane. 0: with a view as many as the pool has,
-  // otherwise enough for eight requests of the longest length.
+  // Number of blocks of each plane. If it is 0, with a view as many as the pool
+  // has, otherwise enough for eight requests of the longest length.
   uint32_t blocks = 0;
   uint32_t floor_blocks = 0;  // 0: the longest request's
   bool lines = false;         // obeys lines from stdin
@@ -168,8 +169,8 @@ Options ParseOptions(int argc, char** argv) {
 inline constexpr int kExitNoView = 5;
 
 // The part of an engine's plugin that gives the engine a view of FineServe's
-// pool (shim/fineserve_kv.h). If that fails, both print the reason in one line
-// and exit with kExitNoView.
+// pool (shim/fineserve_kv.h). If one of the two steps fails, it prints the
+// reason in one line and exits with kExitNoView.
 
 [[noreturn]] void NoView(const char* function, const char* why) {
   printf("error %s %s\n", function, why);
@@ -199,7 +200,8 @@ uint64_t Floor(const Options& options) {
   return fineserve::DivideUp(limits.model_tokens, limits.block_tokens);
 }
 
-// Call before the tensors are allocated. Returns the blocks that each needs.
+// Call before the tensors are allocated. Returns the number of blocks that each
+// tensor needs.
 uint32_t RegisterView(const Options& options) {
   if (fs_kv_register == nullptr) {
     NoView("fs_kv_register",
@@ -231,7 +233,7 @@ void ActivateView() {
 using namespace fineserve::driver;  // NOLINT: this file calls CUDA
 
 constexpr int kExitCannotListen = 1;
-// By default there is room for this many of the longest requests.
+// By default, blocks suffice for this many requests of the longest length.
 constexpr uint32_t kLongestRequests = 8;
 
 // The primary context of device 0, current in the thread that opens it.
@@ -258,7 +260,8 @@ uint32_t BlocksOfLongest(const Limits& limits) {
   return fineserve::DivideUp(limits.model_tokens, limits.block_tokens);
 }
 
-// Blocks without a view; ends the program if the longest request does not fit.
+// Returns the number of blocks without a view. Ends the program if the longest
+// request does not fit.
 uint32_t OwnBlockCount(const Options& options) {
   const Limits& limits = options.engine.limits;
   const uint32_t longest = BlocksOfLongest(limits);
@@ -293,7 +296,8 @@ void SayStats(const Metrics& m) {
          m.late_steps);
 }
 
-// Answers each line with one line; "hold" once it holds. Ends with stdin.
+// Answers each line of stdin with one line, until stdin ends. "hold" is
+// answered once the engine holds.
 void ObeyLines(Engine* engine) {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
@@ -372,7 +376,7 @@ int Run(const Options& options) {
 }  // namespace tinyserve
 
 int main(int argc, char** argv) {
-  // Tests read through a pipe and wait for lines.
+  // Tests read stdout through a pipe and wait for whole lines.
   setvbuf(stdout, nullptr, _IOLBF, 0);
   return tinyserve::Run(tinyserve::ParseOptions(argc, argv));
 }

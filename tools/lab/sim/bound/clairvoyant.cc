@@ -7,7 +7,8 @@
 namespace fineserve::sim {
 namespace {
 
-// Values in a row: the least of a range, and a sum added to a range.
+// An array of values, with the minimum of a range and the addition of a number
+// to a range.
 class LeastTree {
  public:
   explicit LeastTree(const std::vector<double>& values) {
@@ -21,9 +22,9 @@ class LeastTree {
     }
   }
 
-  // Adds to the values from `first` on.
+  // Adds `value` to the values from `first` on.
   void AddFrom(size_t first, double value) { Add(1, 0, leaves_, first, value); }
-  // Minimum over the values in [first, end).
+  // Returns the minimum over the values in [first, end).
   double Least(size_t first, size_t end) const {
     return Least(1, 0, leaves_, first, end);
   }
@@ -57,7 +58,8 @@ class LeastTree {
   std::vector<double> least_, added_;  // added_: to all below, not in `least_`
 };
 
-// In order of arrival, with deadlines in the same order.
+// Sorts the jobs by arrival, and raises deadlines so that they are in the same
+// order.
 void PutInOrder(std::vector<Job>* jobs) {
   std::stable_sort(jobs->begin(), jobs->end(), [](const Job& a, const Job& b) {
     return a.arrival < b.arrival;

@@ -8,7 +8,7 @@
 
 namespace fineserve::sim {
 
-// A first token that is wanted in time.
+// A first token that must come in time.
 struct Job {
   Micros arrival = 0;
   Micros deadline = 0;

@@ -9,11 +9,11 @@
 
 namespace fineserve::sim {
 
-// Lets all GPUs whose engines leave know when the trace's next request for each
-// of their models comes (EvictionSetup::next_request): a measure for policies
-// that have to guess it. It is no upper bound on attainment: which engine of
-// which size should leave is a harder question than whose request is the last.
-// `model_of` as in Run; the world has no planner.
+// Tells all GPUs whose engines leave when the trace's next request for each of
+// their models comes (EvictionSetup::next_request). This gives a yardstick for
+// policies that have to guess it. It is no upper bound on attainment: which
+// engine of which size should leave is a harder question than whose request
+// comes last. `model_of` as in Run; the world has no planner.
 void TellNextRequests(const workload::Trace& trace,
                       const std::vector<uint32_t>& model_of, World* world);
 

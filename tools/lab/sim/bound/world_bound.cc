@@ -10,7 +10,8 @@
 namespace fineserve::sim {
 namespace {
 
-// Largest joint speed of up to `engines` engines, in one engine's µs a µs.
+// Returns the largest joint speed of up to `engines` engines, in µs of one
+// engine's work per µs.
 double Speed(const Slowdown& slowdown, size_t engines) {
   double most = 0;
   for (size_t n = 1; n <= engines; ++n) {
@@ -19,7 +20,7 @@ double Speed(const Slowdown& slowdown, size_t engines) {
   return most;
 }
 
-// The engine of a model that is best for one prompt.
+// The lowest costs of one prompt among the engines of a model.
 struct Best {
   double work_us = 0;  // the least of a machine
   double alone_us = INFINITY;

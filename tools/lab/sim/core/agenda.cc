@@ -3,7 +3,7 @@
 namespace fineserve::sim {
 namespace {
 
-// At least two, so that there is a root.
+// Returns at least two, so that the tree has a root.
 uint32_t PowerOfTwo(uint32_t least) {
   uint32_t power = 2;
   while (power < least) power *= 2;
@@ -26,7 +26,7 @@ void Agenda::Set(uint32_t actor, Micros at) {
   uint32_t node = (leaves_ + actor) / 2;
   uint32_t winner = Winner(actor & ~1u, actor | 1u);
   for (;;) {
-    // Above a node that still has another winner, nothing has changed.
+    // If the node still has a different winner, nothing changes above it.
     if (winners_[node] == winner && winner != actor) return;
     winners_[node] = winner;
     if (node == 1) return;

@@ -15,11 +15,11 @@ inline uint64_t Nanoseconds(Micros us) {
   return static_cast<uint64_t>(us) * 1000;
 }
 
-// Decides which actor acts next. Each of a fixed number of actors acts at most
-// at one known time, in µs from the start of the run; of several at the same
-// time the first in number goes first, so the order is the same in every run. A
-// winner tree: Set is O(log actors) and stops where it changes nothing.
-// Confined to one thread.
+// Decides which actor acts next. Each of a fixed number of actors has at most
+// one known time of its next action, in µs from the start of the run. If
+// several act at the same time, the lowest number goes first, so the order is
+// the same in every run. A winner tree: Set is O(log actors) and stops where it
+// changes nothing. Confined to one thread.
 class Agenda {
  public:
   explicit Agenda(uint32_t actors);
@@ -28,7 +28,7 @@ class Agenda {
   void Set(uint32_t actor, Micros at);
   Micros at(uint32_t actor) const { return times_[actor]; }
 
-  // Time of the next action; kNever if no actor has any.
+  // Returns the time of the next action; kNever if no actor has one.
   Micros next() const { return times_[winners_[1]]; }
   // Meaningless then.
   uint32_t first() const { return winners_[1]; }

@@ -14,14 +14,14 @@
 
 namespace fineserve::sim {
 
-// Chooses a request's GPUs by the proxy's own code
-// (daemon/proxy/replica_choice). Its knowledge of waits is as old as its last
-// greeting. Confined to one thread.
+// Chooses a request's GPUs with the proxy's code (daemon/proxy/replica_choice).
+// What it knows of waits is as old as its last greeting. Confined to one
+// thread.
 class Router {
  public:
-  // Proxies greet this often (GpuAdmission::kHelloNs).
+  // The interval at which proxies greet (GpuAdmission::kHelloNs).
   static constexpr Micros kHelloUs = 1'000'000;
-  // The outlook of the replica's model on its GPU.
+  // Returns the outlook of the replica's model on its GPU.
   using Waits = std::function<sched::Outlook(const Replica& replica)>;
 
   explicit Router(const World& world);
@@ -30,20 +30,23 @@ class Router {
   bool greets() const { return greets_; }
   void Hello(Micros now, const Waits& waits);
 
-  // From now on by the plan, as the proxy knows it. `serves`: whether that
-  // engine of that GPU does. Fleets without a planner need no call.
+  // From now on, follows the plan as the proxy knows it. `serves` returns
+  // whether that engine of that GPU serves. Fleets without a planner need no
+  // call.
   using Serves = std::function<bool(uint32_t gpu, uint32_t engine)>;
   void FollowPlan(const wire::NewestPlan& plan, const Serves& serves);
 
-  // A request of the model; its places are those of the model's replicas.
+  // Returns a request for the model, whose places are the model's replicas.
   proxy::TiedRequest Tie(uint32_t model, Micros now);
-  // The replica was asked for a prompt.
+  // Call when the replica was asked for a prompt.
   void Asked(uint32_t model, uint32_t replica, uint32_t prompt_tokens);
-  // The replica reported that a request waits, for about this long.
+  // Call when the replica reported that a request waits, for about `start_us`.
   void Waiting(uint32_t model, uint32_t replica, Micros start_us, Micros now);
-  // The replica got a request of which another had been charged.
+  // Call when `replica` got a request that had been charged to the replica
+  // `charged`.
   void Repay(uint32_t model, uint32_t charged, uint32_t replica);
-  // It was admitted, and it ended; for the least load.
+  // Call when a request was admitted, and when it ended; for the choice by
+  // least load.
   void Load(uint32_t model, uint32_t replica, int64_t tokens);
   // Something ended on that GPU.
   void Ended(uint32_t gpu);

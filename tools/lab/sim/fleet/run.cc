@@ -21,7 +21,7 @@ using sched::RequestId;
 using workload::End;
 using workload::Outcome;
 
-// Between two reports of progress, in requests that ended.
+// Number of requests that end between two progress reports.
 constexpr uint64_t kProgressRequests = 1024;
 
 Micros MicrosOf(double seconds) { return static_cast<Micros>(seconds * 1e6); }
@@ -142,7 +142,7 @@ class Runner {
     Refuse(id);
   }
 
-  // For the demand that is planned for.
+  // Counts the request in the demand for which the planner plans.
   void Count(uint64_t id) {
     const uint32_t m = result_.outcomes[id].model;
     proxy::DemandBook& demand = planning_->demand(now_);
@@ -249,7 +249,7 @@ class Runner {
     CountEnd();
   }
 
-  // The prompt's tokens as the proxy reports them.
+  // Returns the number of prompt tokens that the proxy reports.
   uint32_t PromptAsTold(uint64_t id) const {
     return Estimates(id) ? estimator_.Estimate(FactsOf(id))
                          : trace_.arrivals[id].lengths.input;

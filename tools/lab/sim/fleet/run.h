@@ -16,16 +16,19 @@
 namespace fineserve::sim {
 
 struct RunOptions {
-  // Seconds after the last arrival at which requests are cut; 0: none is.
+  // Seconds after the last arrival at which unfinished requests are cut; 0:
+  // none is cut.
   double limit_s = 0;
-  // True if clients state max_tokens, equal to their answers' real lengths.
+  // True if clients send max_tokens, equal to the real lengths of their
+  // answers.
   bool tells_output = true;
   // True if the first plan stays: no engine moves while the load comes.
   bool frozen = false;
-  // Called now and then with the simulated second and the requests that ended.
+  // Called now and then with the simulated time in seconds and the number of
+  // requests that have ended.
   std::function<void(double seconds, uint64_t ended)> on_progress =
       [](double, uint64_t) {};
-  // Checks the books of all GPUs after each of their events: slow, for tests.
+  // Checks the books of each GPU after each of its events; slow, for tests.
   bool check = false;
 };
 
@@ -55,8 +58,8 @@ absl::StatusOr<RunResult> Run(const World& world, const workload::Trace& trace,
                               const std::vector<uint32_t>& model_of,
                               const RunOptions& options);
 
-// The world's model for each of the trace's, by name. InvalidArgument, with the
-// fix, if one is missing.
+// Returns the world's model for each model of the trace, by name.
+// InvalidArgument, with the fix, if one is missing.
 absl::StatusOr<std::vector<uint32_t>> ModelsOf(const World& world,
                                                const workload::Trace& trace);
 

@@ -23,7 +23,7 @@ Setter Time(Micros* out) {
   };
 }
 
-// A time in s, kept in µs. At most a day.
+// Reads a time in seconds, at most a day, and keeps it in µs.
 Setter Seconds(Micros* out) {
   return [=](const toml::node& node) {
     double s = 0;

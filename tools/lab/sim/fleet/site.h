@@ -13,7 +13,8 @@
 
 namespace fineserve::sim {
 
-// Facts about a model that a simulation needs and the fleet file does not have.
+// Facts about a model that a simulation needs and that the fleet file does not
+// contain.
 struct SiteModel {
   uint64_t kv_token_bytes = 0;   // 0: as the fleet file says
   uint32_t planes = 1;           // of its KV tensors
@@ -22,21 +23,21 @@ struct SiteModel {
   double exchange_us = 0;        // between ranks: a step
   double exchange_token_us = 0;  // and a token of it
   double prefix_hits = 0;        // part of each prompt, 0 … 1
-  // Bytes of prompt text per token, from which the proxy estimates tokens; 0:
-  // it knows them.
+  // Bytes of prompt text per token, from which the proxy estimates the number
+  // of tokens; 0: it knows the number.
   double bytes_per_token = 0;
   uint64_t weight_bytes = 0;  // that leave the GPU with it
-  // Real time of its steps; none: as the fleet's profile says.
+  // Real time of the model's steps; none: as in the fleet's profile.
   absl::optional<config::StepProfile> truth;
 };
 
 // Times of a process that loads its weights from the host's pageable memory, as
 // Prism reports them for engines without its own remedies: tens of seconds to
-// start (§5.2), and 7.1 s for the 28 GB of a model of 14B in FP16 (Fig.
+// start (§5.2), and 7.1 s for the 28 GB of a 14B model in FP16 (Fig. 9).
 HandTimes ColdStart();
 
-// Times of engines that leave the GPU for others and come back: all of the
-// fleet, whose [[engine]] say evict = "auto".
+// Times of engines that leave the GPU for others and come back. If set, they
+// apply to all engines of the fleet, whose [[engine]] must say evict = "auto".
 struct SiteEviction {
   uint64_t headroom_bytes = 0;           // that the pool leaves free
   uint64_t link_per_s = 25'000'000'000;  // bytes that come back: PCIe 4.0
@@ -98,11 +99,11 @@ struct Site {
   std::map<std::string, SiteModel> models;
 };
 
-// "; engines start in 30.0 s …": the hand's inputs, for a report of a fleet
-// with a planner.
+// Returns "; engines start in 30.0 s …": the hand's inputs, for the report of a
+// fleet with a planner.
 std::string HandSource(const Site& site);
 
-// Reads a TOML file; errors as config::ReadFleet's.
+// Reads a TOML file. Returns the same errors as config::ReadFleet.
 absl::StatusOr<Site> ReadSite(const std::string& path);
 
 }  // namespace fineserve::sim

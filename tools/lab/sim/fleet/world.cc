@@ -20,7 +20,7 @@ absl::Status Missing(const std::string& model, const char* what) {
       absl::StrCat("model \"", model, "\" needs ", what));
 }
 
-// A model of the fleet, with what the site adds.
+// A model of the fleet, with the data that the site adds.
 class Model {
  public:
   Model(const config::FleetModel& fleet, const Site& site) : fleet_(fleet) {
@@ -63,8 +63,8 @@ class Model {
             fleet_.profile ? Of(*fleet_.profile) : sched::kGuess};
   }
 
-  // Bytes that an engine takes beside the pool, and those that are loaded; 0:
-  // not known.
+  // Returns the bytes that an engine takes beside the pool, including its
+  // weights; 0: not known.
   uint64_t BesideBytes() const {
     if (!fleet_.measured) return 0;
     return WeightBytes() + fleet_.context_bytes +
@@ -127,7 +127,8 @@ absl::StatusOr<GpuSetup> EmptyGpu(const config::Fleet& fleet,
   return gpu;
 }
 
-// Engines in the fleet's order on each GPU, as their daemons list them.
+// Puts the engines of each GPU in the fleet's order, as their daemons list
+// them.
 class Builder {
  public:
   Builder(const config::Fleet& fleet, const Site& site, const GpuSetup& empty)
@@ -230,7 +231,7 @@ absl::Status CheckPlanned(const World& world) {
       "\"80GiB\""));
 }
 
-// Any engine must be able to come, whichever left.
+// Every engine must fit, whichever others have left.
 absl::Status CheckEvictions(const World& world) {
   for (const GpuSetup& gpu : world.gpus) {
     if (!gpu.eviction) continue;

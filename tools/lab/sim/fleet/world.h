@@ -35,8 +35,9 @@ struct WorldModel {
   double bytes_per_token = 0;     // of prompts; 0: the proxy knows their tokens
 };
 
-// All that is simulated, as the run needs it. This is the seam for placements:
-// to put other engines on other GPUs, make it from another config::Fleet.
+// Everything that is simulated, in the form that the run needs. Use it as the
+// seam for placements: to put other engines on other GPUs, make it from another
+// config::Fleet.
 struct World {
   std::vector<std::string> gpu_names;
   std::vector<GpuSetup> gpus;
@@ -45,9 +46,9 @@ struct World {
   absl::optional<PlanningSetup> planning;  // none: no engine moves
 };
 
-// Engines on the GPUs that the fleet names, everything else by the site. Places
-// do not run until a planner wants them. InvalidArgument, with the fix, if
-// something is missing that a simulation needs.
+// Puts engines on the GPUs that the fleet names, and takes everything else from
+// the site. Places do not run until a planner wants them. InvalidArgument, with
+// the fix, if something that a simulation needs is missing.
 absl::StatusOr<World> MakeWorld(const config::Fleet& fleet, const Site& site);
 
 }  // namespace fineserve::sim

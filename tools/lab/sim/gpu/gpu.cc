@@ -88,7 +88,7 @@ void Gpu::TakeInbox() {
     s.prompt_tokens = r.told_prompt;
     s.max_tokens = r.told_output;
     s.arrival = r.arrival;
-    // An engine refuses it at once (vLLM: 400).
+    // An engine would refuse such a request at once (vLLM: 400).
     if (IsTooLong(r) || !scheduler_.Submit(s).ok()) {
       news_.push_back({r.id, News::Kind::kRefused, now_});
       continue;
@@ -206,7 +206,7 @@ void Gpu::TakeAnswers() {
   }
 }
 
-// The proxy tells what its streams have generated.
+// Tells the scheduler what the proxy's streams have generated.
 void Gpu::Beat() {
   if (now_ < next_beat_) return;
   next_beat_ += setup_.path.beat_us;
@@ -219,7 +219,7 @@ void Gpu::Beat() {
   undecided_ = true;
 }
 
-// Plans the engine's next step unless it is under way.
+// Plans the engine's next step, unless a step is under way or planned.
 void Gpu::Plan(Running* e) {
   if (e->engine.stepping() || e->planned) return;
   LookAtLeases(e);
@@ -264,7 +264,8 @@ size_t Gpu::Working() const {
 
 void Gpu::BeginRuns() {
   for (const auto& engine : engines_) Plan(engine.get());
-  // An engine that Slow stops between two steps may find no block to go on.
+  // An engine that Slow stops between two steps may find no block with which to
+  // continue.
   for (double factor = setup_.slowdown.of(Working()); factor != slowdown_;
        factor = setup_.slowdown.of(Working())) {
     Slow(factor);
@@ -313,7 +314,8 @@ Micros Gpu::NextEvent() const {
     if (!e->engine.idle()) next = std::min(next, e->plan_at);
     if (e->view != nullptr) next = std::min(next, e->view->NextWant());
   }
-  // A run that begins now ends later; whatever else is due has been done.
+  // A run that begins now ends later than now, and everything else due has been
+  // done.
   return next == kNever ? kNever : std::max(next, now_ + 1);
 }
 

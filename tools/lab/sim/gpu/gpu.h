@@ -77,43 +77,43 @@ class Gpu {
     uint64_t preemptions = 0, steps = 0, tokens = 0;
     uint64_t slabs_leased = 0, slabs_asked_back = 0, slabs_returned = 0;
     uint64_t evictions = 0, activations = 0;
-    // Evictions sooner after an activation than kStays times its duration.
+    // Counts evictions that follow an activation within kStays times its
+    // duration.
     uint64_t thrashes = 0;
   };
 
-  // InvalidArgument or ResourceExhausted, naming the engine and the fix, if an
-  // engine cannot have its view or the policy is unknown.
+  // Returns InvalidArgument or ResourceExhausted, naming the engine and the
+  // fix, if an engine cannot have its view or the policy is unknown.
   static absl::StatusOr<std::unique_ptr<Gpu>> Create(const GpuSetup& setup);
 
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  // In order of Request::asked; Run(request.asked) is next.
+  // Call in the order of Request::asked. Call Run(request.asked) next.
   void Submit(const Request& request) {
     inbox_.push_back(request);
     next_ = std::min(next_, request.asked + setup_.path.ask_us);
   }
-  // Another GPU has admitted it: it stops waiting here.
+  // Tells that another GPU has admitted the request; it stops waiting here.
   void Withdraw(sched::RequestId id);
-  // Time at which Run has something to do; kNever if only a request can bring
-  // news.
+  // Returns the time at which Run has something to do; kNever if nothing
+  // happens without a new request.
   Micros next() const { return next_; }
-  // Does what is due at `now`, which never goes back.
+  // Does everything due at `now`, which never decreases.
   void Run(Micros now);
   std::vector<News> TakeNews() { return std::exchange(news_, {}); }
 
   // --- Engines that a plan moves (gpu_engines.cc); `engine`: place in
   // GpuSetup::engines ---
 
-  // From `now` on requests come by what the daemons know of the plan, which
-  // must outlive this object. Call it again whenever that has changed.
+  // From `now` on, accepts requests by what the daemons know of the plan, which
+  // must outlive this object. Call it again whenever the plan has changed.
   void FollowPlan(const wire::NewestPlan* plan, Micros now);
-  // The engine, which does not run, begins to serve. Errors as Create's; it
-  // does not run then.
+  // Makes an engine that does not run begin to serve. Returns the same errors
+  // as Create; after an error, the engine does not run.
   absl::Status Start(uint32_t engine, Micros now);
-  // Stops the engine, which runs. Its unfinished requests are reported as
-  // broken; the driver lists its process, and so the pool keeps its slabs,
-  // until `gone`.
+  // Stops an engine that runs. Its unfinished requests are reported as broken.
+  // Until `gone`, the driver lists its process, so the pool keeps its slabs.
   void Stop(uint32_t engine, Micros now, Micros gone);
   bool Runs(uint32_t engine) const { return engines_[engine]->pid != 0; }
   // Engines as the daemon knows them.
@@ -150,7 +150,7 @@ class Gpu {
     Micros move_ends = kNever;  // of one that leaves or comes
     Micros came = 0;            // to the GPU
   };
-  // Messages on their way, in the order of arrival.
+  // Messages under way to engines, in the order of arrival.
   struct Sent {
     Micros at;
     uint32_t engine;
@@ -248,7 +248,7 @@ class Gpu {
   sched::LocalScheduler scheduler_;
   std::vector<admission::ServingEngine> serving_;
   admission::AskPool ask_;
-  // Requests without a decision, with what their engine will need.
+  // A request without a decision, and what its engine will need.
   struct Waiting {
     Work work;
     sched::ModelId model;
@@ -267,7 +267,8 @@ class Gpu {
   Micros next_poll_ = kNever;
   std::deque<std::pair<Micros, slab::SlabId>> fills_;  // that end then
   pid_t last_pid_ = 0;
-  // Processes that have exited and that the driver lists until then.
+  // Processes that have exited, each with the time until which the driver lists
+  // it.
   std::vector<std::pair<Micros, pid_t>> leaving_;
 
   // Engines that leave and come back; null: all stay.

@@ -15,7 +15,8 @@ using sched::RequestId;
 
 }  // namespace
 
-// Things have changed from outside at `now`, before anything else of that time.
+// Call after something outside has changed at `now`, and before anything else
+// of that time is done.
 void Gpu::WakeAt(Micros now) {
   if (now > now_) begun_ = false;
   now_ = next_ = now;
@@ -56,7 +57,8 @@ void Gpu::Stop(uint32_t engine, Micros now, Micros gone) {
   Exit(stopped, gone);
 }
 
-// Ends the requests that it has, and those on their way to and from it.
+// Ends the requests that the engine has, and those on their way to it and from
+// it.
 void Gpu::Break(Running* engine) {
   std::set<RequestId> broken;
   engine->engine.ForEach([&](RequestId id) { broken.insert(id); });
@@ -77,7 +79,7 @@ void Gpu::Break(Running* engine) {
   }
 }
 
-// Its process ends; a new one may take its place.
+// Ends the engine's process; a new one may take its place.
 void Gpu::Exit(Running* engine, Micros gone) {
   if (setup_.eviction && engine->at != Running::At::kHost &&
       engine->at != Running::At::kWaitsForRoom) {
@@ -95,7 +97,7 @@ void Gpu::Exit(Running* engine, Micros gone) {
   UpdateTakes();
 }
 
-// As AdmissionService does: an engine is known once it has served.
+// Does what AdmissionService does: an engine is known once it has served.
 void Gpu::UpdateTakes() {
   for (const auto& engine : engines_) {
     admission::ServingEngine& reported = serving_[engine->place];

@@ -23,9 +23,9 @@ constexpr Micros kRoomTryUs = 20'000;
 constexpr Micros kTightUs = 250'000;
 constexpr Micros kCalmUs = 1'000'000;
 constexpr Micros kKvPauseUs = 1'000'000;
-// Time for which a GPU without requests checks whether an engine may come back
-// unasked, since nothing changes there after that. The daemon checks for as
-// long as an engine is out.
+// After a GPU's last request, how long it checks whether an engine may come
+// back unasked; nothing changes there after that. The daemon checks for as long
+// as an engine is out.
 constexpr Micros kAheadUs = 5'000'000;
 // Part of the GPU that weights may take at the beginning.
 constexpr double kWeightsAtStart = 0.85;
@@ -37,7 +37,8 @@ bool Gpu::FitsAtStart(const EngineSetup& engine) const {
          kWeightsAtStart * static_cast<double>(setup_.eviction->gpu_bytes);
 }
 
-// The first engines of the list are there, as far as they fit.
+// Counts the first engines of the list that fit as on the GPU, and makes the
+// pool of the rest.
 void Gpu::PlaceAtStart() {
   const EvictionSetup& eviction = *setup_.eviction;
   std::vector<evict::IdleEngines::Rules> rules;
@@ -63,7 +64,7 @@ void Gpu::PlaceAtStart() {
   if (IsClairvoyant()) next_ = 0;
 }
 
-// An engine that has just begun: on the GPU if it fits, else on the host.
+// Puts an engine that has just begun on the GPU if it fits, else on the host.
 void Gpu::Stay(Running* engine) {
   if (!setup_.eviction) return;
   const bool fits = now_ == 0 && FitsAtStart(engine->setup);
@@ -118,7 +119,7 @@ bool Gpu::AnyLeaves() const {
   });
 }
 
-// As AdmissionService::ActivityOf does.
+// Does what AdmissionService::ActivityOf does.
 void Gpu::SeeIdle() {
   if (idle_ == nullptr) return;
   using Activity = evict::IdleEngines::Activity;
@@ -138,7 +139,7 @@ void Gpu::SeeIdle() {
   UpdateTakes();
 }
 
-// One at a time: the others wait for its turn to end.
+// Calls back one engine at a time; the others wait until it has come back.
 void Gpu::CallBack(const std::set<ModelId>& refused) {
   if (idle_ == nullptr || first_ != nullptr) return;
   for (const auto& e : engines_) {
@@ -194,8 +195,9 @@ void Gpu::EndMove(Running* engine) {
   engine->move_ends = kNever;
 }
 
-// As SocketServer::ComingFor. First the view, as Mover::ComeBack does: while
-// its floor is promised to others the engine waits without.
+// Does what SocketServer::ComingFor does. First gets the view, as
+// Mover::ComeBack does: the engine waits without a view while its floor is
+// promised to others.
 void Gpu::MakeRoom(Running* engine) {
   if (engine->view == nullptr && !ActivateView(engine).ok()) {
     engine->move_ends = now_ + kRoomTryUs;
@@ -261,7 +263,8 @@ bool Gpu::LetOneLeave(evict::RoomFor reason, const std::string& asker,
   return true;
 }
 
-// Its view leaves at once, its weights when they are known to be in the store.
+// Makes the engine's view leave at once, and its weights when they are known to
+// be in the store.
 void Gpu::Leave(Running* engine) {
   LeaveView(engine);
   engine->at = Running::At::kLeaves;
@@ -280,7 +283,7 @@ void Gpu::LeaveView(Running* engine) {
   Execute();
 }
 
-// As AdmissionService::BringAhead does.
+// Does what AdmissionService::BringAhead does.
 void Gpu::BringAhead() {
   if (first_ != nullptr || now_ < next_ahead_) return;
   next_ahead_ = now_ + kCalmUs;
@@ -328,7 +331,7 @@ void Gpu::SizePool() {
   LetOneLeave(evict::RoomFor::kKv, "", 0);
 }
 
-// Nothing is to be done on a GPU without requests.
+// A GPU without requests has no move to make, except to bring an engine ahead.
 Micros Gpu::NextMove() const {
   if (idle_ == nullptr) return kNever;
   // While an engine comes back no other one is brought ahead.

@@ -5,9 +5,9 @@
 namespace fineserve::sim {
 namespace {
 
-// An engine begins to come back this many times the duration of its way before
-// its next request, since others have to leave and it may not be the only one.
-// Heuristic.
+// An engine begins to come back this many times its transfer time before its
+// next request, because others have to leave first and several may come back at
+// once. Heuristic.
 constexpr int kWaysAhead = 4;
 constexpr Micros kLookAgainUs = 100'000;
 
@@ -17,8 +17,8 @@ bool Gpu::IsClairvoyant() const {
   return setup_.eviction && setup_.eviction->next_request;
 }
 
-// Belady's choice. For what can wait, none leaves that could not be back for
-// its own next request once the asker's has come.
+// Belady's choice. If the room can wait, excludes each engine that could not be
+// back for its next request after the asker's next request has come.
 absl::optional<size_t> Gpu::LastNeeded(evict::RoomFor reason,
                                        const std::string& asker) const {
   const auto& next = setup_.eviction->next_request;
@@ -46,8 +46,8 @@ absl::optional<size_t> Gpu::LastNeeded(evict::RoomFor reason,
   return last;
 }
 
-// The engine away whose next request is the first comes back: if its time has
-// come, or if memory is free.
+// Brings back the absent engine whose next request comes first, if its time has
+// come or if memory is free.
 void Gpu::BringBackNext() {
   if (first_ != nullptr || now_ < next_ahead_) return;
   Running* first = nullptr;

@@ -18,9 +18,9 @@ namespace {
 using slab::EngineId;
 using slab::SlabId;
 
-// All engines are the same user's.
+// All engines belong to the same user.
 constexpr uid_t kUser = 0;
-// The daemon's own process; engines' are counted from 1.
+// The daemon's pid; pids of engines are counted from 1.
 constexpr pid_t kDaemon = std::numeric_limits<pid_t>::max();
 
 [[noreturn]] void Die(const std::string& why) {
@@ -73,14 +73,14 @@ void Gpu::LeaseFloors() {
   for (const auto& engine : engines_) LookAtLeases(engine.get());
 }
 
-// Carries out what the pool's machine asks for.
+// Carries out the pool's effects.
 void Gpu::Execute() {
   for (slab::Effects effects = pool_->TakeEffects(); !effects.empty();
        effects = pool_->TakeEffects()) {
     for (const slab::SlabChange& change : effects.changes) {
       for (const auto& engine : engines_) {
         if (engine->view == nullptr || !engine->view->Notice(change)) continue;
-        // A new slab is used from its next step on.
+        // The engine uses a new slab from its next step on.
         if (engine->engine.stepping()) {
           engine->engine.AdvanceTo(now_, begun_);
           engine->engine.Cut(now_, begun_);
@@ -90,7 +90,7 @@ void Gpu::Execute() {
     }
     if (effects.list_processes) ListProcesses();
     for (const SlabId slab : effects.make) pool_->Made(slab);
-    // One after the other, as one stream of the device does it.
+    // Fills are done one after the other, as by one stream of the device.
     for (const SlabId slab : effects.fill) {
       const Micros begin = fills_.empty() ? now_ : fills_.back().first;
       fills_.emplace_back(begin + setup_.pool.fill_us, slab);
@@ -103,7 +103,7 @@ void Gpu::Execute() {
   }
 }
 
-// The driver's answer when the daemon asks for the processes on the GPU.
+// Answers as the driver does when the daemon asks for the processes on the GPU.
 void Gpu::ListProcesses() {
   leaving_.erase(
       std::remove_if(leaving_.begin(), leaving_.end(),
@@ -142,7 +142,7 @@ void Gpu::SettlePool() {
   next_poll_ = pool_->restless() ? now_ + setup_.pool.poll_us : kNever;
 }
 
-// Between two steps of the engine.
+// Call between two steps of the engine.
 void Gpu::LookAtLeases(Running* engine) {
   if (engine->view == nullptr) return;
   engine->view->Look();
@@ -154,7 +154,7 @@ void Gpu::ReturnDrained(Running* engine) {
   for (const LeasedView::Held& held : engine->view->TakeDrained()) {
     const absl::Status s = pool_->ReturnSlab(engine->view->id(), engine->pid,
                                              held.slab, held.lease);
-    // Its view says that it holds the slab.
+    // Must succeed: the engine's view says that it holds the slab.
     if (!s.ok()) Die(std::string(s.message()));
   }
   unsettled_ = true;

@@ -23,7 +23,7 @@ bool LeasedView::Notice(const slab::SlabChange& change) {
                     (change.word.state == SlabState::kPartial ||
                      change.word.state == SlabState::kReturning);
   if (!ours && lease.id == slab::LeaseId{0}) return false;
-  // The end of a lease is this view's own doing.
+  // If a lease of this view ends, the view itself has ended it.
   if (ours) unseen_.push_back(change);
   return ours;
 }

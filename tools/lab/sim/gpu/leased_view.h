@@ -12,12 +12,11 @@
 namespace fineserve::sim {
 
 // An engine's side of its view: which slabs it may use, which it gives back,
-// and how many it wants, by the rules of shim/view/view_state.h (whose
-// constants these are). A new slab is used from the engine's next step on (at
-// once while it is idle). A slab that is asked back hands out no further blocks
-// from that moment, and goes back as soon as it is empty, since the view's
-// keeper looks at each change (shim/view/engine_view_work.cc). Confined to one
-// thread.
+// and how many it wants, by the rules and constants of shim/view/view_state.h.
+// A new slab is used from the engine's next step on (at once if the engine is
+// idle). A slab that is asked back hands out no further blocks from that
+// moment, and goes back as soon as it is empty, because the view's keeper looks
+// at each change (shim/view/engine_view_work.cc). Confined to one thread.
 class LeasedView {
  public:
   struct Held {
@@ -39,16 +38,17 @@ class LeasedView {
 
   slab::EngineId id() const { return id_; }
 
-  // A slab's word has changed; true if that concerns this view.
+  // Takes note that a slab's word has changed. True if the change concerns this
+  // view.
   bool Notice(const slab::SlabChange& change);
-  // Takes in which slabs were asked back; true if any was.
+  // Takes in which slabs were asked back. True if any were.
   bool LeaveAsked();
-  // Takes in everything that was noticed, between two steps.
+  // Takes in everything that was noticed. Call between two steps.
   void Look();
-  // Drained slabs, which now leave the view.
+  // Returns the drained slabs, which leave the view now.
   std::vector<Held> TakeDrained();
 
-  // Free blocks below this are too few for the next step.
+  // If fewer blocks than this are free, they are too few for the next step.
   void SetWatermark(uint64_t blocks) { watermark_ = blocks; }
   // A step has begun or ended.
   void SetActive(Micros now) { active_ = now; }
@@ -58,9 +58,11 @@ class LeasedView {
   // Computes the engine's present want. Returns it if the daemon has to be
   // notified.
   absl::optional<uint32_t> UpdateWant(Micros now, bool stepping);
-  // Time at which UpdateWant may find a change although nothing happens.
+  // Returns the time at which UpdateWant may find a change although nothing
+  // happens.
   Micros NextWant() const { return next_want_; }
-  // Number of further blocks that it can use before it wants another slab.
+  // Returns how many further blocks the engine can use before it wants another
+  // slab.
   uint64_t BlocksWithin() const;
 
  private:

@@ -19,13 +19,13 @@
 
 namespace fineserve::sim {
 
-// Factor by which a step is slower while several engines of a GPU work. An
-// input, never a result: each figure must name its source.
+// The factor by which a step is slower while several engines of a GPU work. It
+// is an input, never a result, so each figure must name its source.
 struct Slowdown {
-  // factors[n - 1] holds while n engines work. Beyond the end each further
-  // engine adds as much as the last one did. Empty: the engines share the GPU
-  // by time slices, and each of n takes n times as long (an assumption: not
-  // measured on a GPU).
+  // factors[n - 1] holds while n engines work. Beyond the end, each further
+  // engine adds as much as the last one did. If it is empty, the engines share
+  // the GPU by time slices, and each of n engines takes n times as long (an
+  // assumption: not measured on a GPU).
   std::vector<double> factors;
 
   double of(size_t working) const {
@@ -51,20 +51,22 @@ struct EngineSetup {
   // Requests with more tokens in all are refused by the engine (vLLM:
   // --max-model-len).
   uint32_t longest_tokens = 8192;
-  // Format of the engine's view. As engines do, it asks for a floor of its
-  // longest request at least.
+  // Format of the engine's view. As real engines do, the engine asks for a
+  // floor of at least its longest request.
   slab::Format format;
   uint64_t floor_bytes = 0;
   uint64_t cap_bytes = 0;  // 0: no limit
-  // Tokens for which an engine without a view has KV; 0: it has a view.
+  // For an engine without a view: how many tokens its KV holds; 0: it has a
+  // view.
   uint64_t own_tokens = 0;
-  // Bytes that leave the GPU with it (EvictionSetup).
+  // Bytes of weights that leave the GPU with the engine (EvictionSetup).
   uint64_t weight_bytes = 0;
-  // From the beginning; else from Gpu::Start on.
+  // True if the engine runs from the beginning; otherwise it runs from
+  // Gpu::Start on.
   bool runs = true;
 
-  // Number of a prompt's tokens that are in the prefix cache: whole blocks, and
-  // never the whole prompt.
+  // Returns the number of a prompt's tokens that are in the prefix cache: whole
+  // blocks, and never the whole prompt.
   uint32_t CachedTokens(uint32_t prompt) const {
     const auto tokens = static_cast<uint32_t>(prefix_hits * prompt);
     return std::min(tokens - tokens % limits.block_tokens, prompt - 1);
@@ -74,13 +76,14 @@ struct EngineSetup {
 // Durations of the pool's work; µs.
 struct PoolTimes {
   Micros fill_us = 0;  // to fill one slab with zeros
-  // Interval at which the daemon looks while something is expected
-  // (daemon/fineserved/server, kRestlessPollUs). A longer time costs accuracy
-  // while engines wait for each other's slabs, and saves simulation.
+  // Interval at which the daemon looks while it expects something
+  // (daemon/fineserved/server, kRestlessPollUs). A longer interval costs
+  // accuracy while engines wait for each other's slabs, and saves simulation
+  // time.
   Micros poll_us = 10'000;
 };
 
-// Durations between client, proxy, daemon and engine; µs.
+// Durations between client, proxy, daemon and engine, in µs.
 struct PathTimes {
   Micros ask_us = 0;     // from the client until the daemon knows the request
   Micros send_us = 0;    // from the verdict until the engine has it
@@ -90,19 +93,20 @@ struct PathTimes {
   Micros beat_us = 250'000;
 };
 
-// Engines can be evicted for others, and come back (design note 0042). The
-// host's store has their copies from the start. Needs views.
+// Engines can be evicted for other engines, and come back (design note 0042).
+// The host's store has copies of them from the start. Needs views.
 struct EvictionSetup {
   evict::EvictionPolicy policy = evict::EvictionPolicy::kSlack;
-  // For weights and KV: the pool has what weights leave, within these bytes.
+  // For weights and KV together: the pool gets what the weights leave of these
+  // bytes.
   uint64_t gpu_bytes = 0;
   uint64_t headroom_bytes = 0;  // that the pool leaves free
   double link_bytes_per_us = 0;
   Micros leave_us = 0;  // of an eviction, of which nothing has to be copied
-  // For a bound: the time after `now` at which the next request for the model
-  // (place in GpuSetup::models) comes; kNever: none does. Then that engine
-  // leaves whose next request is the last, whatever the policy, and engines
-  // come back ahead of theirs.
+  // For a bound: returns the time after `now` at which the next request for the
+  // model (place in GpuSetup::models) comes; kNever: none comes. If it is set,
+  // the engine whose next request comes last leaves, whatever the policy, and
+  // engines come back ahead of their next requests.
   std::function<Micros(uint32_t model, Micros now)> next_request = {};
   uint64_t scratch_bytes = 0;  // of each view on the GPU
 };
@@ -117,10 +121,11 @@ struct GpuSetup {
   absl::optional<EvictionSetup> eviction = {};  // none: all stay
   std::string policy = "fineserve";
   double floor_share = sched::kDefaultFloorShare;
-  // Makes the scheduler's policy in place of those two, for a baseline that
-  // does not ship.
+  // Makes the scheduler's policy instead of `policy` and `floor_share`, for a
+  // baseline that does not ship.
   std::function<std::unique_ptr<sched::Policy>()> make_policy = nullptr;
-  // Limit on the steps that are simulated at once; 1 is only slower.
+  // Limit on the steps that are simulated at once. A limit of 1 only makes it
+  // slower.
   uint32_t most_steps = UINT32_MAX;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 using fsctl::Wish;
 
-// There are no processes, and a life needs some pid.
+// No processes exist here, but a life needs a pid.
 constexpr pid_t kPid = 1;
 
 }  // namespace

@@ -18,26 +18,26 @@ namespace fineserve::sim {
 using Gpus = std::vector<std::unique_ptr<Gpu>>;
 
 // The hand, `fsctl up`, in virtual time: runs the engines that the plan wants,
-// by the rules of tools/up. An engine takes its time to start, and
-// then serves at once; one that may be evicted has only its weights to bring
-// back the next time. One that does not fit beside its GPU's pool, or whose
-// floor does not fit in it, ends, and is started again after a pause. Confined
-// to one thread.
+// by the rules of tools/up. An engine takes its time to start and then serves
+// at once. If it may be evicted, it has only its weights to bring back the next
+// time. If it does not fit beside its GPU's pool, or its floor does not fit in
+// the pool, it ends, and is started again after a pause. Confined to one
+// thread.
 class Hand {
  public:
   // Both outlive it.
   Hand(const PlanningSetup& setup, Gpus* gpus);
 
-  // Makes what is wanted true as far as that is possible now. To be called each
-  // second. `plan`: the newest that the daemons know; null: none.
+  // Carries out what the plan wants, as far as that is possible now. Call each
+  // second. `plan` is the newest that the daemons know; null: none.
   void Turn(const wire::PlanT* plan, Micros now);
 
   // True if every engine that this plan wants serves, and no other runs.
   bool HasDone(uint64_t plan_number) const;
-  // True if a process of the engine is there that may leave, or has left, its
+  // True if a process of the engine exists that may leave, or has left, its
   // GPU.
   bool IsHere(const std::string& engine) const;
-  // Number of engines that ended before they served.
+  // Returns the number of times that an engine ended before it served.
   uint64_t failed_starts() const { return failed_starts_; }
 
  private:
@@ -49,12 +49,13 @@ class Hand {
     bool has_served = false;
   };
 
-  // True if its process is there, or would be if the engine did not run: one
-  // that may be evicted rests while it is off.
+  // True if the engine's process exists, or would exist while the engine is
+  // off: an engine that may be evicted rests instead of ending.
   static bool MayRest(const Engine& engine) {
     return engine.has_served && engine.setup.engine.may_evict;
   }
-  // Bytes that it takes beside the pool, but for what it keeps while it rests.
+  // Returns the bytes beside the pool that the engine takes only while it runs,
+  // not while it rests.
   static uint64_t OnlyRunning(const Engine& engine);
   void EndRest(Engine* engine);
   Micros StartTime(const Engine& engine) const;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kProxy[] = "proxy";
 
-// A fleet of one GPU need not name it.
+// The GPU's name; a fleet of one GPU does not need to name it.
 std::string UuidOf(const std::string& name) {
   return name.empty() ? "GPU" : name;
 }
@@ -47,8 +47,8 @@ void Planning::Second(Micros now) {
   Lead(now);
 }
 
-// The proxy tells what it has counted, and hears the plan. Here daemons learn
-// without it which engines serve, as soon as the hand does.
+// The proxy reports its counts and hears the plan. Here, daemons learn which
+// engines serve as soon as the hand does, without this message.
 void Planning::Greet() {
   wire::HelloT hello;
   demand_.Tell(&hello);

@@ -16,7 +16,7 @@
 
 namespace fineserve::sim {
 
-// Record of the leader's actions.
+// A record of the leader's actions.
 struct PlanRecord {
   struct Step {
     Micros at;
@@ -32,11 +32,12 @@ struct PlanRecord {
 };
 
 // Planning while engines serve, in virtual time (design note 0024): the leader
-// that ships, with the proxy's counts, the daemons' reports about them and the
-// requests that they let in, and the hand. Processes that talk once a second do
-// so all at the same time here: first the proxy greets the daemons, then the
-// hand does what they know, then the leader tells its plan and hears reports.
-// Planning takes no virtual time. No process dies. Confined to one thread.
+// that ships, with the proxy's counts, the daemons' reports about these counts
+// and the requests that they let in, and the hand. Processes that talk once a
+// second all do so at the same time here: first the proxy greets the daemons,
+// then the hand does what they know, then the leader announces its plan and
+// hears reports. Planning takes no virtual time, and no process dies. Confined
+// to one thread.
 class Planning {
  public:
   static constexpr Micros kSecondUs = 1'000'000;
@@ -54,7 +55,7 @@ class Planning {
   bool IsAtRest() const;
   // As the proxy knows it.
   const wire::NewestPlan& plan() const { return at_proxy_; }
-  // The proxy's counts, for requests that are counted at `now`.
+  // Returns the proxy's counts, for requests counted at `now`.
   proxy::DemandBook& demand(Micros now) {
     clock_.Set(now);
     return demand_;
@@ -64,7 +65,7 @@ class Planning {
   PlanRecord TakeRecord();
 
  private:
-  // A leader takes the time 0 for never.
+  // Starts after 0, because a leader takes the time 0 for never.
   class VirtualClock final : public Clock {
    public:
     uint64_t NowNs() const override { return now_ns_; }
@@ -87,7 +88,7 @@ class Planning {
   VirtualClock clock_;
   proxy::DemandBook demand_;
   wire::NewestPlan at_proxy_;
-  // All daemons hear the same at the same time.
+  // All daemons learn the same plan at the same time.
   wire::NewestPlan at_daemons_;
   admission::DemandTotals totals_;
   lead::Leader leader_;

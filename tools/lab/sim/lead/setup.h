@@ -10,17 +10,18 @@
 
 namespace fineserve::sim {
 
-// Times to start and stop an engine: inputs, as everything of the site.
+// Times to start and stop an engine. They are inputs, as everything of the site
+// is.
 struct HandTimes {
   Micros start_us = 0;  // from its start until it serves, but for its weights
   uint64_t weights_per_s = 1;  // bytes of them that come to the GPU a second
   Micros stop_us = 0;  // from when it is asked to end until its memory is free
-  // Bytes of weights that come back a second to a process that has rested off
-  // the GPU, as one that may be evicted does while the plan has no use for it.
+  // Bytes of weights a second that come back to a process that rested off the
+  // GPU. An engine that may be evicted rests while the plan has no use for it.
   uint64_t back_per_s = 25'000'000'000;  // PCIe 4.0
 };
 
-// One of the places of the fleet file.
+// A place of the fleet file where an engine may run.
 struct PlaceSetup {
   config::FleetEngine engine;
   uint32_t gpu = 0;           // place among the GPUs
@@ -30,7 +31,7 @@ struct PlaceSetup {
   uint64_t context_bytes = {};  // of these, that it keeps while it rests
 };
 
-// A fleet of which some engines run where a planner wants them.
+// A fleet in which some engines run where a planner wants them.
 struct PlanningSetup {
   config::Fleet fleet;
   std::vector<std::string> gpu_names;
@@ -38,7 +39,7 @@ struct PlanningSetup {
   uint64_t pool_bytes = 0;
   HandTimes times;
   std::vector<PlaceSetup> places;
-  // Beside each GPU's pool, by engines that never move.
+  // Bytes that engines which never move take beside each GPU's pool.
   std::vector<uint64_t> beside_bytes;
 };
 

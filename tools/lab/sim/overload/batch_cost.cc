@@ -13,7 +13,8 @@ double PairsOf(const LookaheadChunk& c) {
   return c.prefix * c.tokens + (c.tokens * c.tokens + c.tokens) / 2;
 }
 
-// As many tokens of the chunk as cost `us`, its γ included; at most all.
+// Returns how many tokens of the chunk cost `us` µs, its γ included; at most
+// all.
 double TokensFor(const BatchCost& cost, const LookaheadChunk& c, double us) {
   // α/2 x² + (α (p + 1/2) + β) x = us − γ + λ
   const double a = cost.alpha / 2;

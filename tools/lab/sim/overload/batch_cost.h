@@ -10,14 +10,15 @@
 
 namespace fineserve::sim {
 
-// A chunk of a request: `tokens` of a prompt after `prefix`, or one decoded.
+// A chunk of a request: `tokens` tokens of a prompt after `prefix`, or one
+// decoded token.
 struct LookaheadChunk {
   double prefix = 0;
   double tokens = 1;
 };
 
-// Eqs. 1 to 3: α (p·c + (c² + c)/2) + β c + γ for a chunk; a batch costs the
-// sum, less λ for each chunk after the first. µs.
+// Eqs. 1 to 3, in µs: a chunk costs α (p·c + (c² + c)/2) + β c + γ. A batch
+// costs the sum, less λ for each chunk after the first.
 struct BatchCost {
   double alpha = 0, beta = 0, gamma = 0, lambda = 0;
 
@@ -31,13 +32,13 @@ struct BatchCost {
 struct CostSample {
   double pairs, tokens, chunks, us;
 };
-// Least squares of relative errors. Needs four samples that differ.
+// Fits by least squares of relative errors. Needs four different samples.
 BatchCost FitBatchCost(const std::vector<CostSample>& samples);
-// The same of batches drawn at random, timed by `truth`.
+// Fits the same to random batches, timed by `truth`.
 BatchCost FitBatchCost(const StepCost& truth, uint64_t seed);
 
-// Figure 11: splits a batch at half its cost, and its halves again, until one
-// has at most `least_tokens`.
+// Figure 11: splits a batch into two halves of equal cost, and splits the
+// halves again, until one has at most `least_tokens` tokens.
 std::vector<std::vector<LookaheadChunk>> Balance(
     const BatchCost& cost, const std::vector<LookaheadChunk>& batch,
     double least_tokens);

@@ -107,7 +107,8 @@ double Batches::BalancedUs(const Unit& u) const {
     add(q);
   }
   if (all.empty()) return 0;
-  // A third above the chunk, so that as many full ones stay as many.
+  // Allows a third more than a chunk, so that a number of full chunks stays the
+  // same.
   const auto pieces = Balance(cost_, all, s_.chunk_tokens * 4 / 3.);
   double most = 0;
   for (const auto& p : pieces) most = std::max(most, cost_.Us(p));
@@ -121,7 +122,7 @@ double Batches::Room(const Micro& m, const Sequence& q,
   const double left = q.target - q.planned;
   const double chunk = s_.chunk_tokens - m.load.tokens;
   if (target_us == 0) return std::min(left, chunk);
-  // By bisection of the printed cost.
+  // Solves by bisection of the cost as printed in the paper.
   const auto cost = [&](double tokens) {
     return cost_.Us(m.load.pairs + m.load.context + q.planned * tokens +
                         (tokens * tokens + tokens) / 2,
@@ -134,12 +135,13 @@ double Batches::Room(const Micro& m, const Sequence& q,
     (cost(middle) <= target_us ? low : high) = middle;
   }
   if (low >= kBlockTokens) return std::floor(low);
-  // A few tokens are not worth a chunk, unless there is nothing else.
+  // A few tokens are not worth a chunk, unless the batch is empty.
   return m.load.tokens > 0 ? 0 : std::min(left, kBlockTokens);
 }
 
 void Batches::AddRunning(Unit* u, bool ahead, double target_us, Micro* m) {
-  // Those that decode come first; preemption changes the list.
+  // Sequences that decode come first. Uses a copy, because preemption changes
+  // the list.
   const auto may_add = [&](const Sequence& q) {
     return q.runs && !q.moves && q.ready <= now_;
   };
@@ -160,7 +162,7 @@ void Batches::AddRunning(Unit* u, bool ahead, double target_us, Micro* m) {
   }
   for (Sequence* q : fill) {
     if (is_full()) return;
-    // A pipeline fills a prompt's chunks in order, stage by stage.
+    // A pipeline fills the chunks of a prompt in order, stage by stage.
     if (!ahead && (q->slot != m->slot || q->in_flight > 0)) continue;
     const double tokens = may_add(*q) ? Room(*m, *q, target_us) : 0;
     if (tokens >= 1) AddChunk(m, q, tokens);

@@ -10,28 +10,29 @@
 
 namespace fineserve::sim {
 
-// Fills the batches of units as vLLM's scheduler does, or as KunServe's does,
-// which looks ahead: sequences start, take KV for their tokens, and the last
-// one started gives its KV away when there is none.
+// Fills the batches of units as vLLM's scheduler does, or as KunServe's
+// lookahead does. Sequences start and take KV for their tokens; if there is
+// none left, the sequence that was started last gives up its KV.
 class Batches {
  public:
-  // Calls try_at when a unit should be asked again (µs). The setup outlives it.
+  // Calls try_at when a unit should be asked again (in µs). The setup must
+  // outlive this object.
   Batches(const ClusterSetup& setup, std::function<void(Unit*, double)> try_at);
 
-  // The unit's next batch; without chunks if nothing can run.
+  // Returns the unit's next batch, which has no chunks if nothing can run.
   Micro Next(Unit* u, double now);
   uint64_t preemptions() const { return preemptions_; }
 
  private:
-  // Gives it KV for one more token; false if there is none now.
+  // Gives the sequence KV for one more token. False if there is none now.
   bool Provide(Unit* u, Sequence* q);
-  // Frees the one that was started last; the asker itself if it was that.
+  // Frees the sequence that was started last, even if it is the asker.
   bool Preempt(Unit* u, Sequence* asker);
   bool LooksAhead(const Unit& u) const;
-  // The cost of a microbatch if all that is known of the next ones, as many as
-  // there are stages, is balanced.
+  // Returns the cost of a microbatch if everything known of the next
+  // microbatches, as many as there are stages, is balanced.
   double BalancedUs(const Unit& u) const;
-  // Tokens of a prompt that the batch still takes.
+  // Returns how many tokens of a prompt the batch can still take.
   double Room(const Micro& m, const Sequence& q, double target_us) const;
   void AddRunning(Unit* u, bool ahead, double target_us, Micro* m);
   void AddSwapped(Unit* u, uint32_t slot);

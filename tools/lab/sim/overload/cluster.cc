@@ -155,14 +155,15 @@ class Cluster {
     }
   }
 
-  // When activations that are there at `at` have passed to the next stage.
+  // Returns when activations that are ready at `at` have arrived at the next
+  // stage.
   double Passed(const Unit& u, double at, double tokens,
                 double stage_us) const {
     const double us =
         tokens * static_cast<double>(s_.activation_bytes) / s_.network;
     if (u.link_free <= at) return at + us;
-    // They wait for the whole exchange, or for the rest of a chunk, which takes
-    // as long as a stage: half of one on average.
+    // The activations wait for the whole exchange or, if coordinated, for the
+    // rest of a chunk, which takes as long as a stage: on average half of one.
     return us + (s_.coordinated ? std::min(u.link_free, at + stage_us / 2)
                                 : u.link_free);
   }
@@ -222,7 +223,7 @@ class Cluster {
 
   void Tick() {
     Sample();
-    // Room may have come without an event of a unit's own.
+    // Room may have become free without an event of the unit.
     for (Unit* u : Alive()) Form(u);
     if (done_ < sequences_.size()) Push(now_ + kTick, Kind::kTick, nullptr);
     switch (s_.overload) {
@@ -281,8 +282,8 @@ class Cluster {
     return load;
   }
 
-  // Tokens that those which decode add until the next decision, at most: the
-  // ends of their answers are not known.
+  // Returns the most tokens that the decoding sequences add until the next
+  // decision; it does not know where their answers end.
   double GrowthOf(const Unit& u) const {
     StepLoad step;
     for (const Sequence* q : u.running) {
@@ -306,7 +307,7 @@ class Cluster {
         if (to == nullptr || u->used < to->used) to = u;
       }
       Sequence* q = from->running.back();
-      // Room for what it grows by on its way, too.
+      // Includes room for the tokens that the sequence adds on its way.
       const double tokens = q->held + 4 * kBlockTokens;
       if (to == nullptr || !Fits(*to, tokens) || q->ready > now_) continue;
       to->used += tokens;
@@ -382,9 +383,10 @@ class Cluster {
     Close();
   }
 
-  // KV in the memory that weights come back to is read and written within each
-  // replica's own memory first. KV is spread evenly. Ours needs no such move:
-  // weights come back to whichever slabs are free (note 0048).
+  // Returns the time to move KV out of the memory to which weights come back:
+  // it is first read and written within each replica's memory. KV is spread
+  // evenly. Our design needs no such move, because weights come back to
+  // whichever slabs are free (note 0048).
   double VacateUs(const Unit& u) const {
     if (s_.memory == 0) return 0;
     const auto n = static_cast<double>(u.stages());
@@ -398,7 +400,7 @@ class Cluster {
       const auto act =
           overload::ActFor(LoadOf(*u), s_.thresholds, now_us() - Us(changed_));
       if (u->stages() < 2 || act != overload::Act::kRestore) continue;
-      // From now on its KV is that without a drop.
+      // From now on, the unit has as much KV as without a drop.
       u->capacity = own_tokens_ * static_cast<double>(u->stages());
       const auto n = static_cast<double>(u->stages());
       const double bytes = static_cast<double>(s_.weight_bytes) * (n - 1) / n;
@@ -417,7 +419,7 @@ class Cluster {
     Change();
   }
 
-  // Makes those changes whose units have come to rest.
+  // Makes those changes whose units have no batch in flight.
   void Change() {
     for (size_t i = 0; i < changing_.size();) {
       const auto change = changing_[i];
@@ -434,7 +436,8 @@ class Cluster {
   }
 
   // Moves the `share` of the sequence's KV that other replicas hold from now
-  // on. Sequences move one after the other, and each waits only for its own KV.
+  // on. Sequences move one after the other, and each waits only for its own KV
+  // to move.
   void Exchange(Unit* u, Sequence* q, double share, double network) {
     const double us =
         q->held * share * static_cast<double>(s_.token_bytes) / network;
@@ -516,7 +519,7 @@ class Cluster {
     r.kv = LoadOf(u);
     r.kv.growth = static_cast<uint64_t>(GrowthOf(u)) * s_.token_bytes;
     r.loans = u.loans.all;
-    // It lends what it has, and drops no more.
+    // A restoring unit still lends what it has, but drops nothing further.
     if (u.restoring) r.kv.used = r.kv.queued = 0;
     r.fingerprint = 1;
     r.domain = s_.domain > 1 ? 1 + u.replicas[0] / s_.domain : 0;

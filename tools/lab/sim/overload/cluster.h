@@ -21,12 +21,12 @@ struct ClusterResult {
   uint64_t preemptions = 0, drops = 0, restores = 0;
   uint64_t most_dropped_bytes = 0;          // at one time
   std::map<std::string, uint64_t> refused;  // why nothing was dropped
-  // Each second: use of KV over what there is without drops; what is used and
-  // queued for over what there is then; bytes of weights that are dropped.
+  // For each second: the KV in use over the KV without drops; the KV in use and
+  // queued for over the KV at that time; bytes of dropped weights.
   std::vector<double> used, asked, dropped;
 };
 
-// Serves the whole trace, with all its models taken for one. Requests go to the
+// Serves the whole trace and treats all its models as one. Requests go to the
 // replica, or group, with the least KV in use and requested.
 ClusterResult RunCluster(const ClusterSetup& setup,
                          const workload::Trace& trace);

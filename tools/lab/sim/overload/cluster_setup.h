@@ -32,7 +32,7 @@ struct ClusterSetup {
   double network = 0;  // of a replica
   double host_link = 0;
   double memory = 0;  // its own; 0: KV moves within it in no time
-  // So many replicas in turn have access to each other's memory.
+  // Number of consecutive replicas that can access each other's memory.
   uint32_t domain = 1;
   overload::Terms terms;
   overload::Thresholds thresholds;
@@ -40,8 +40,8 @@ struct ClusterSetup {
   bool restores = true;  // KunServe's and ours
   // Parts of KunServe.
   bool coordinated = true, lookahead = true;
-  // Above 0: only mean_used is asked for. The run ends with the last arrival,
-  // or once it exceeds this whatever follows.
+  // If above 0, only mean_used is wanted: the run ends with the last arrival,
+  // or as soon as mean_used is sure to exceed this.
   double ends_above = 0;
 };
 

@@ -106,7 +106,7 @@ struct Unit {
   // Ours.
   overload::Loans loans;
   sched::PeerReads reads;
-  // Decaying, of the last ten seconds.
+  // Decaying sums over the last ten seconds.
   double freed = 0, steps = 0, full_steps = 0, decayed_at = 0;
   bool alive = true;
 
@@ -117,7 +117,7 @@ inline bool Fits(const Unit& u, double tokens) {
   return u.used + tokens <= (1 - kWatermark) * u.capacity;
 }
 
-// The sequence runs there from now on, with as much KV.
+// Makes the sequence run on the unit, holding KV for `tokens` tokens.
 inline void Enter(Unit* u, Sequence* q, double tokens, uint32_t slot) {
   u->used += tokens;
   q->held = tokens;

@@ -179,7 +179,7 @@ std::string ToSvg(const Report& report) {
   const std::vector<Outcome>& outcomes = report.result->outcomes;
   double last = 0;
   for (const Outcome& o : outcomes) last = std::max(last, o.begin_s);
-  // A line needs two points at least.
+  // A line needs at least two points.
   const size_t points =
       std::clamp<size_t>(static_cast<size_t>(last) + 1, 2, kMostPoints);
   const double width = std::max(1.0, (last + 1) / static_cast<double>(points));

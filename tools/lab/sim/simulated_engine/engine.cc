@@ -22,7 +22,8 @@ bool Engine::Plan() {
   for (Sequence& s : running_) s.planned = 0;
   blocks_->BeginStep();
   PlanRunning(&budget);
-  // A sequence that was just preempted must not come back into the same step.
+  // A sequence that was just preempted must not be planned again in the same
+  // step.
   if (preemptions_ == preempted_before) PlanWaiting(&budget);
   return budget < limits_.chunk_tokens;
 }
@@ -76,7 +77,8 @@ void Engine::PreemptLast() {
 
 // --- A run of steps ---
 
-// Blocks that steps after the first take, up to `steps` of them.
+// Returns the blocks that the steps after the first take, for up to `steps`
+// steps.
 uint64_t Engine::BlocksOfRun(uint64_t steps) const {
   uint64_t blocks = 0;
   for (const Sequence& s : running_) {
@@ -86,7 +88,7 @@ uint64_t Engine::BlocksOfRun(uint64_t steps) const {
 }
 
 uint32_t Engine::StepsOfRun(uint32_t most_steps, uint64_t most_blocks) const {
-  // A sequence that waits is tried again each step.
+  // A waiting sequence is tried again in each step.
   if (!waiting_.empty() && running_.size() < limits_.max_batch) return 1;
   uint32_t steps = most_steps;
   for (const Sequence& s : running_) {
@@ -118,8 +120,8 @@ void Engine::Begin(Micros now, double slowdown, uint32_t most_steps,
   provided_ = 1;
 }
 
-// Step by step and sequence by sequence, so that each block comes from the slab
-// that it would come from without runs.
+// Takes blocks step by step and sequence by sequence, so that each block comes
+// from the same slab as without runs.
 void Engine::TakeBlocksOfStep(uint32_t step) {
   blocks_->BeginStep();
   for (Sequence& s : running_) {
@@ -165,7 +167,8 @@ void Engine::Slow(Micros now, bool begun, double ratio) {
 
 void Engine::End(std::vector<Token>* tokens) {
   for (; provided_ < steps_; ++provided_) TakeBlocksOfStep(provided_);
-  // AdvanceTo may have shown all of it, if the run was cut right then.
+  // If the run was cut at its end, AdvanceTo may have applied all of it
+  // already.
   const bool shown = completed_ == steps_;
   const uint32_t alike = shown ? 0 : steps_ - 1 - completed_;
   bool any_last = false;

@@ -50,7 +50,7 @@ class Engine {
     bool last;
   };
 
-  // `blocks` must outlive the engine and serve no other.
+  // `blocks` must outlive the engine and serve only this engine.
   Engine(const EngineLimits& limits, const StepTime& step_time,
          SlabBlocks* blocks)
       : limits_(limits), step_time_(step_time), blocks_(blocks) {}
@@ -64,37 +64,39 @@ class Engine {
   uint64_t preemptions() const { return preemptions_; }
   uint64_t steps() const { return steps_done_; }
   uint64_t tokens() const { return tokens_; }  // generated
-  // Blocks that the prompts of waiting sequences take.
+  // Returns the number of blocks that the prompts of waiting sequences take.
   uint64_t waiting_blocks() const;
 
   // Chooses what the next step computes, and takes its blocks. False if it can
   // compute nothing: it is idle, or no block is free.
   bool Plan();
-  // Begins what was planned: one step, or a run of at most `most_steps` that
-  // takes at most `most_blocks` blocks beyond those of its first step.
+  // Begins the planned step, or a run of at most `most_steps` steps that takes
+  // at most `most_blocks` blocks beyond those of its first step.
   void Begin(Micros now, double slowdown, uint32_t most_steps,
              uint64_t most_blocks);
   // End of the run.
   Micros ends() const { return ends_; }
-  // Brings sequences and blocks up to `now`, which is within the run.
-  // `begun`: whether a step that begins now has begun.
+  // Updates sequences and blocks to `now`, which must be within the run.
+  // `begun` says whether a step that begins now has begun.
   void AdvanceTo(Micros now, bool begun);
-  // Ends the run with the step under way. If a step ends now, that is now,
-  // unless the next one has `begun`.
+  // Ends the run with the step under way. If a step ends now, the run ends now,
+  // unless the next step has `begun`.
   void Cut(Micros now, bool begun);
-  // Cuts the run, and what is left of the step under way takes `ratio` times as
-  // long, rounded up: no engine is ever faster than its GPU.
+  // Cuts the run and stretches the rest of the step under way by `ratio`,
+  // rounded up: no engine is ever faster than its GPU.
   void Slow(Micros now, bool begun, double ratio);
-  // Ends the run at ends(); adds first and last tokens of sequences.
+  // Ends the run at ends(). Adds the first and last tokens of sequences to
+  // *tokens.
   void End(std::vector<Token>* tokens);
 
-  // Calls on_sequence(id) for each that it has not answered to its end.
+  // Calls on_sequence(id) for each sequence whose answer is not complete.
   template <typename OnSequence>
   void ForEach(OnSequence on_sequence) const {
     for (const Sequence& s : running_) on_sequence(s.work.id);
     for (const Sequence& s : waiting_) on_sequence(s.work.id);
   }
-  // Calls on_sequence(id, tokens generated) for each that has a first token.
+  // Calls on_sequence(id, tokens generated) for each sequence that has a first
+  // token.
   template <typename OnSequence>
   void ForEachDecoding(OnSequence on_sequence) const {
     for (const Sequence& s : running_) {

@@ -9,14 +9,14 @@
 
 namespace fineserve::sim {
 
-// The KV blocks of one engine, grouped by slab. Blocks of a slab are all the
-// same, so only their number counts. As the shim's allocator does
+// The KV blocks of one engine, grouped by slab. All blocks of a slab are equal,
+// so only their number counts. As the shim's allocator does
 // (shim/view/block_allocator.h), it fills one slab and then takes one of the
-// densest that have room, by powers of two of free blocks; of these the one
-// that last came to have so many. Each step looks for the densest again, since
-// an engine shows its blocks by slab then. No block of a slab that is leaving
-// is handed out. The order in which blocks were freed makes no difference here.
-// Confined to one thread.
+// densest slabs with room, by powers of two of free blocks; among several, the
+// one that reached its count last. Each step looks for the densest slab again,
+// because an engine shows its blocks by slab then. No block of a slab that is
+// leaving is handed out. The order in which blocks were freed makes no
+// difference here. Confined to one thread.
 class SlabBlocks {
  public:
   // Blocks of one slab.
@@ -24,42 +24,45 @@ class SlabBlocks {
     uint32_t slab;
     uint32_t blocks;
   };
-  // A sequence's, in the order in which it got them.
+  // A sequence's blocks, in the order in which it got them.
   using Runs = std::vector<Run>;
 
   explicit SlabBlocks(uint32_t slabs) : slabs_(slabs) { shelves_.fill(kNone); }
 
-  // Hands out the slab's blocks from now on. It must not be linked.
+  // From now on, hands out the slab's blocks. The slab must not be linked.
   void Link(uint32_t slab, uint32_t blocks);
-  // Stops handing them out. It must be linked.
+  // Stops handing out the slab's blocks. The slab must be linked.
   void Leave(uint32_t slab);
   bool linked(uint32_t slab) const {
     return slabs_[slab].blocks > 0 && !slabs_[slab].leaves;
   }
 
-  // A step begins: the densest slab is looked for again.
+  // Begins a step: the densest slab is chosen again.
   void BeginStep();
-  // False, and no change, if fewer are free; `shortfall` then remembers it.
+  // If fewer blocks are free, returns false and changes nothing but the
+  // shortfall.
   bool Allocate(uint32_t count, Runs* to);
   void Free(Runs* runs);
 
-  // Slabs that are leaving and have no used block left; each is reported once.
+  // Returns the slabs that are leaving and have no used block; each slab is
+  // reported once.
   std::vector<uint32_t> TakeDrained() { return std::exchange(drained_, {}); }
   bool any_drained() const { return !drained_.empty(); }
-  // The most that an allocation since the last call lacked a place for; 0:
-  // none failed.
+  // Returns the greatest number of blocks that an allocation since the last
+  // call lacked; 0: none failed.
   uint32_t TakeShortfall() { return std::exchange(shortfall_, 0); }
 
   uint32_t UsedBlocks(uint32_t slab) const { return slabs_[slab].used; }
   uint64_t used_blocks() const { return used_; }
   uint64_t free_blocks() const { return free_; }
   uint64_t linked_blocks() const { return linked_; }
-  // Used blocks of slabs that are leaving.
+  // Number of used blocks in slabs that are leaving.
   uint64_t leaving_blocks() const { return leaving_; }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  // One for each bit width of a count of free blocks; 0 is for full slabs.
+  // One shelf for each bit width of a slab's number of free blocks. Shelf 0
+  // holds full slabs.
   static constexpr uint32_t kShelves = 33;
   struct Slab {
     uint32_t blocks = 0;  // usable; 0: not linked
@@ -78,8 +81,8 @@ class SlabBlocks {
   void ChooseCurrent();
 
   std::vector<Slab> slabs_;
-  // The first linked slab of each shelf, which is the last that was put there.
-  // The current slab is on no shelf.
+  // The first linked slab of each shelf, which is the slab that was put there
+  // last. The current slab is on no shelf.
   std::array<uint32_t, kShelves> shelves_;
   uint32_t current_ = kNone;
   std::vector<uint32_t> drained_;

@@ -14,19 +14,19 @@ namespace fineserve::sim {
 // rounding alone.
 inline constexpr double kRounding = 1e-6;
 
-// Real time of a step, in µs, by the affine profile that the scheduler predicts
-// with (daemon/scheduling/local/predict/predictor.h). With tensor parallelism
-// of `tp` GPUs, what each token costs is divided by `tp`, the host's part is
-// not, and the ranks exchange activations: `exchange_us` a step and
-// `exchange_token_us` for each token of it.
+// Real time of a step, in µs, by the affine profile with which the scheduler
+// predicts (daemon/scheduling/local/predict/predictor.h). With tensor
+// parallelism over `tp` GPUs, the cost of each token is divided by `tp`, while
+// the host's part is not, and the ranks exchange activations: `exchange_us` per
+// step and `exchange_token_us` per token of the step.
 struct StepTime {
   sched::Profile profile;  // on one GPU
   uint32_t tp = 1;
   double exchange_us = 0;
   double exchange_token_us = 0;
 
-  // Time of a step that fills q tokens of prompts and decodes n sequences, if
-  // nothing slows it down.
+  // Returns the time of a step that fills q tokens of prompts and decodes n
+  // sequences, if nothing slows it down.
   double Us(double q, double n) const {
     double us = profile.base_us +
                 (profile.per_token_us * q + profile.per_sequence_us * n) / tp;
@@ -34,7 +34,7 @@ struct StepTime {
     return us;
   }
 
-  // Rounded up, so that no step is shorter than that; at least 1.
+  // Rounds up, so that no step is shorter than Us() says; at least 1.
   Micros operator()(uint64_t prefill, uint64_t decodes,
                     double slowdown = 1) const {
     const double us = slowdown * Us(static_cast<double>(prefill),

@@ -7,8 +7,8 @@
 namespace tinyserve {
 namespace {
 
-// Time until the next try when requests wait and no block is free, if no change
-// of leases is announced before.
+// When requests wait and no block is free, the time until the next try, unless
+// a change of leases is announced earlier.
 constexpr std::chrono::milliseconds kRetry{50};
 
 double Seconds(Clock::duration time) {
@@ -87,7 +87,7 @@ bool Engine::TakeInbox(Wait wait, Tasks* tasks) {
 }
 
 Engine::Wait Engine::StepOrRest() {
-  // A step would bring its memory back.
+  // A step would bring the engine's memory back to the GPU.
   if (blocks_->IsAway() && scheduler_.waiting() + scheduler_.running() == 0) {
     if (watch_ != nullptr) watch_->Arm();
     return Wait::kUntilPosted;
@@ -164,7 +164,7 @@ void Engine::Step(const std::vector<Work>& step) {
   ShowState();
 }
 
-// Writes and reads KV; returns when the device has done all of it.
+// Writes and reads KV. Returns when the device has finished.
 std::vector<Engine::Choice> Engine::Execute(const std::vector<Work>& step) {
   std::vector<Choice> choices;
   choices.reserve(step.size());  // reads point into it
@@ -182,8 +182,7 @@ std::vector<Engine::Choice> Engine::Execute(const std::vector<Work>& step) {
   return choices;
 }
 
-// True if the token that is chosen next ends the answer, provided that its KV
-// is right.
+// True if the next token ends the answer, provided that its KV is right.
 bool Engine::IsLast(const Sequence& sequence) const {
   const bool may_end = MayEnd(sequence.wanted, sequence.chosen());
   return sequence.chosen() + 1 >= sequence.wanted.most_tokens ||
@@ -202,7 +201,8 @@ void Engine::QueueReads(Choice* choice, bool all) {
   }
 }
 
-// For the newest position the digest itself counts, for all others its error.
+// Adds the digest itself for the newest position, and only the digest's error
+// for all others.
 void Engine::ReadBlock(Choice* choice, uint32_t index) {
   const Sequence& s = *choice->sequence;
   const uint32_t block_tokens = settings_.limits.block_tokens;

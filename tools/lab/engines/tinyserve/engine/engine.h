@@ -24,8 +24,8 @@ struct EngineSettings {
   std::string model;
   Limits limits;
   StepCost cost;
-  // Blocks of a sequence that each step reads besides the newest one, in turn;
-  // the step that ends an answer reads all.
+  // How many blocks of a sequence each step reads, in turn, besides the newest
+  // one. The step that ends an answer reads all.
   uint32_t checked_blocks = 2;
 };
 
@@ -41,27 +41,27 @@ class Engine {
   Engine(const EngineSettings& settings, BlockSource* blocks, KvStore* store,
          Weights* weights);
 
-  // Puts a request into the queue; its tokens go to `listener`, on the engine's
-  // thread. The prompt and wanted.most_tokens are at least one token each and
-  // together fit the model. Returns its id.
+  // Queues a request and returns its id. `listener` gets the tokens on the
+  // engine's thread. The prompt and wanted.most_tokens must be at least one
+  // token each and together fit the model.
   uint64_t Submit(const std::vector<Token>& prompt, const Wanted& wanted,
                   Listener listener);
 
-  // Gives a request up and frees its blocks before the next step. The listener
+  // Aborts a request and frees its blocks before the next step. The listener
   // may still be called for the step under way. Ignores an unknown id.
   void Abort(uint64_t id);
 
   // Runs `task` on the engine's thread between two steps.
   void Do(std::function<void()> task);
 
-  // Changes a bit of the KV of the sequence that has run longest. On the
-  // engine's thread; false if there is none.
+  // Changes a bit of the KV of the sequence that has run longest; false if no
+  // sequence runs. Call on the engine's thread.
   bool Corrupt();
 
-  // For tests, both on the engine's thread: stops between two steps once the
-  // sequence that runs longest has chosen `tokens` tokens, at least one, and
-  // then calls `holding`. Until Continue requests are taken in and given up,
-  // but nothing is computed.
+  // For tests; call both on the engine's thread. HoldAfter stops the engine
+  // between two steps once the longest-running sequence has chosen `tokens`
+  // tokens (at least one), then calls `holding`. Until Continue, requests are
+  // accepted and aborted, but nothing is computed.
   void HoldAfter(uint32_t tokens, std::function<void()> holding);
   void Continue();
 
@@ -76,7 +76,8 @@ class Engine {
   void Stop();
 
  private:
-  // A sequence that chooses a token in this step, and what reading yielded.
+  // A sequence that chooses a token in this step, and the state that was read
+  // from its KV.
   struct Choice {
     Sequence* sequence;
     State read;
@@ -85,7 +86,7 @@ class Engine {
   using Tasks = std::vector<std::function<void()>>;
   enum class Wait { kNot, kBriefly, kUntilPosted };
 
-  // False when the engine is to stop.
+  // Returns false when the engine must stop.
   bool TakeInbox(Wait wait, Tasks* tasks);
   Wait StepOrRest();
   void Enlist(uint64_t id, Time arrived, const std::vector<Token>& prompt,

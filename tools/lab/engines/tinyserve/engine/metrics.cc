@@ -37,8 +37,8 @@ std::string Escaped(std::string_view label) {
   return text;
 }
 
-// As Prometheus clients write numbers: 40000.0, 0.25, and for more digits the
-// shortest text that reads back as the same number.
+// Formats numbers as Prometheus clients do: 40000.0, 0.25, and for more digits
+// the shortest text that reads back as the same number.
 std::string Number(double value) {
   char text[32];
   if (value == std::floor(value) && std::fabs(value) < 1e15) {

@@ -19,7 +19,8 @@ class Histogram {
   void Observe(double value);
 
   const std::vector<double>& bounds() const { return bounds_; }
-  // The number of values up to bounds()[i]; the last i counts all.
+  // Returns the number of values up to bounds()[i]; the last i counts all
+  // values.
   uint64_t CountUpTo(size_t i) const;
   uint64_t count() const { return CountUpTo(bounds_.size()); }
   double sum() const { return sum_; }
@@ -30,7 +31,7 @@ class Histogram {
   double sum_ = 0;
 };
 
-// One engine's, as of one moment. Seconds and tokens.
+// The metrics of one engine at one moment. In seconds and tokens.
 struct Metrics {
   Metrics();
 
@@ -49,8 +50,9 @@ struct Metrics {
   Histogram queue_time;
   Histogram prefill_time;
   Histogram iteration_tokens;
-  // Not vLLM's: steps whose real work took longer than the modelled step. A
-  // measurement during which they grow says little of the model.
+  // Not in vLLM: counts steps whose real work took longer than the modelled
+  // step. If it grows during a measurement, the measurement says little about
+  // the model.
   uint64_t late_steps = 0;
   double late_seconds = 0;
 };

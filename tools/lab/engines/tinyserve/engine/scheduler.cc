@@ -18,7 +18,8 @@ std::vector<Work> Scheduler::Schedule() {
   const uint64_t preempted_before = preemptions_;
   TellExpectation();
   ScheduleRunning(&budget, &step);
-  // A sequence that was just preempted must not come back into the same step.
+  // A sequence that was just preempted must not be scheduled again in the same
+  // step.
   if (preemptions_ == preempted_before) ScheduleWaiting(&budget, &step);
   return step;
 }
@@ -99,8 +100,8 @@ uint32_t Scheduler::BlocksFor(uint64_t tokens) const {
                                limits_.block_tokens);
 }
 
-// Blocks that one step can take, and that all waiting requests could start
-// with.
+// Announces the blocks that one step can take plus those with which all waiting
+// requests could start.
 void Scheduler::TellExpectation() {
   uint64_t blocks = BlocksFor(limits_.step_tokens) + limits_.most_sequences;
   for (const auto& sequence : waiting_) {

@@ -32,20 +32,20 @@ struct Work {
   bool chooses() const { return tokens == sequence->left_to_compute(); }
 };
 
-// Confined to the engine's thread. No clock, no device: the same calls give
-// the same steps.
+// Confined to the engine's thread. Uses no clock and no device: the same calls
+// give the same steps.
 class Scheduler {
  public:
   Scheduler(const Limits& limits, BlockSource* blocks);
 
   void Add(std::unique_ptr<Sequence> sequence);
 
-  // The work of a step, in the order of the running list. Empty if nothing
-  // waits or no blocks are free for it.
+  // Returns the work of a step, in the order of the running list. Empty if no
+  // request waits or no blocks are free.
   std::vector<Work> Schedule();
 
-  // Takes the sequence out, finished or given up, and frees its blocks. False
-  // if there is none of that id.
+  // Removes a finished or aborted sequence and frees its blocks. False if no
+  // sequence has that id.
   bool Remove(uint64_t id);
 
   void RemoveAll();

@@ -27,15 +27,15 @@ struct StepCost {
   std::chrono::nanoseconds Of(const std::vector<Work>& step) const;
 };
 
-// Consecutive steps begin when the one before was due to end, so that late
-// wake-ups do not add up. Confined to a thread.
+// Each of several consecutive steps begins when the step before it was due to
+// end, so that late wake-ups do not add up. Confined to one thread.
 class StepPacer {
  public:
-  // End of the step that is about to begin.
+  // Returns the time at which the step that is about to begin must end.
   Time End(Time now, std::chrono::nanoseconds cost);
 
-  // Lateness of the last step's end, or 0. If it was late, the next one begins
-  // at `now`.
+  // Returns how late the last step ended, or 0. If it was late, the next step
+  // begins at `now`.
   std::chrono::nanoseconds Late(Time now);
 
   // Called when the engine has nothing to do: the next step begins when End is

@@ -43,8 +43,8 @@ struct TokenQueue {
   net::steady_timer changed;  // cancelled when something is new
 };
 
-// One connection: requests one after another. Lives as long as its coroutine
-// and the wait for its client's end.
+// One connection, with one request after another. Lives as long as its
+// coroutine and the wait for the client to close it.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, Service* service)
@@ -86,7 +86,7 @@ std::string Copy(beast::string_view text) {
   return std::string(text.data(), text.size());
 }
 
-// True if the connection goes on.
+// True if the connection stays open.
 net::awaitable<bool> Connection::ServeOne() {
   http::request_parser<http::string_body> parser;
   parser.header_limit(kMostHeaderBytes);
@@ -106,7 +106,7 @@ net::awaitable<bool> Connection::ServeOne() {
     case Fault::kNone:
       break;
     case Fault::kError: {
-      // A name, since gcc 12 destroys such a temporary of a co_await twice.
+      // Has a name because gcc 12 destroys a temporary in a co_await twice.
       const ApiError error = {500, "EngineCore encountered an issue.",
                               "InternalServerError", ""};
       co_return co_await Send(Failure(error));
@@ -132,7 +132,7 @@ net::awaitable<bool> Connection::ReadBody(
   co_return true;
 }
 
-// Answers what is not HTTP too, unless the connection just ended.
+// Also answers bytes that are not HTTP, unless the connection has just ended.
 net::awaitable<bool> Connection::RefuseUnread(error_code error) {
   if (error.category() !=
           make_error_code(http::error::end_of_stream).category() ||
@@ -203,8 +203,8 @@ net::awaitable<bool> Connection::Generate(Endpoint endpoint) {
   co_return goes_on;
 }
 
-// Notices a client that closes its side while it waits for tokens. A client
-// that already sends its next request is no longer watched.
+// Notices when the client closes its side while it waits for tokens. Stops
+// watching a client that already sends its next request.
 void Connection::WatchForEnd(const std::shared_ptr<TokenQueue>& queue) {
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this(),
                                               queue](error_code error) {
@@ -238,8 +238,8 @@ net::awaitable<bool> Connection::SendStreamHead() {
   co_return !error;
 }
 
-// As a chunk of the body; HTTP/1.0 knows none, its body ends with the
-// connection.
+// Frames `events` as a chunk of the body. HTTP/1.0 has no chunks; there, the
+// body ends with the connection.
 std::string Connection::Framed(const std::string& events) const {
   if (request_.version() <= 10) return events;
   char length[20];
@@ -247,7 +247,7 @@ std::string Connection::Framed(const std::string& events) const {
   return length + events + "\r\n";
 }
 
-// Sends one event for each token. *finished: the engine has finished the
+// Sends one event for each token. Sets *finished if the engine has finished the
 // request.
 net::awaitable<bool> Connection::SendStream(const Reply& reply,
                                             const Generation& request,

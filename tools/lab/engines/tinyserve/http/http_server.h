@@ -16,9 +16,9 @@ struct ServerEvents {
   std::function<void()> ending;
 };
 
-// Serves HTTP/1.1 on host:port (port 0: any) until SIGINT or SIGTERM. A client
-// that goes away before its answer is complete has its request aborted. False,
-// saying why, if it cannot listen.
+// Serves HTTP/1.1 on host:port (port 0: any) until SIGINT or SIGTERM. If a
+// client disconnects before its answer is complete, aborts its request. If it
+// cannot listen, returns false and says why.
 bool ServeHttp(const std::string& host, uint16_t port, Service* service,
                const ServerEvents& events, std::string* why);
 

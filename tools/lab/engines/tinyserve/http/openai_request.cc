@@ -19,8 +19,8 @@ struct Refused {
   throw Refused{{400, "BadRequestError", message, param}};
 }
 
-// Refuses a field with the error of vLLM's request model, which has another
-// type and "body." before the name.
+// Refuses a field with the error of vLLM's request model, which has a different
+// type and puts "body." before the name.
 [[noreturn]] void RefuseField(const std::string& name, const char* reason) {
   throw Refused{{400, "Bad Request",
                  "1 validation error:\n  {'loc': 'body." + name +
@@ -137,7 +137,7 @@ std::vector<Token> ReadPrompt(const json& object) {
     Refuse("Either prompt or prompt_embeds must be provided and non-empty.",
            "prompt");
   }
-  // A list of one prompt is that prompt.
+  // A list that contains one prompt means that prompt.
   if (prompt->is_array() && !prompt->front().is_number()) {
     if (prompt->size() > 1) {
       Refuse("several prompts are not supported by this engine.", "prompt");
@@ -151,7 +151,7 @@ std::vector<Token> ReadPrompt(const json& object) {
   return tokens;
 }
 
-// A string, or parts of which only text is known.
+// Accepts a string, or a list of text parts.
 std::string ReadContent(const json& message) {
   const json* content = Field(message, "content");
   if (content == nullptr) return "";
@@ -190,7 +190,7 @@ std::string ContextText(const ModelCard& model) {
          std::to_string(model.most_tokens) + " tokens. However, ";
 }
 
-// As in vLLM: at most the number asked for, and at most what fits.
+// Returns the number asked for, or what fits if that is less, as in vLLM.
 uint32_t MostTokens(const json& object, Endpoint endpoint, size_t prompt_tokens,
                     const ModelCard& model) {
   if (prompt_tokens == 0) Refuse("The prompt has no tokens.", "prompt");

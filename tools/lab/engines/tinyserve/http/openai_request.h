@@ -1,11 +1,11 @@
 #ifndef TOOLS_LAB_ENGINES_TINYSERVE_HTTP_OPENAI_REQUEST_H_
 #define TOOLS_LAB_ENGINES_TINYSERVE_HTTP_OPENAI_REQUEST_H_
 
-// Parameters of clients' requests, as vLLM 0.32.0 reads them
-// (vllm/entrypoints/openai/*/protocol.py). Parameters that only matter to a
-// model that samples (temperature, top_p, penalties, …) are ignored; those that
-// change what comes back and that this engine does not have (n > 1, stop,
-// logprobs, tools, …) are refused by name. Pure functions, any thread.
+// Parameters of clients' requests, read as vLLM 0.32.0 does
+// (vllm/entrypoints/openai/*/protocol.py). Parameters that matter only to a
+// model that samples (temperature, top_p, penalties, …) are ignored. Parameters
+// that would change the answer and that this engine does not support (n > 1,
+// stop, logprobs, tools, …) are refused by name. Pure functions, any thread.
 
 #include <cstdint>
 #include <string>

@@ -26,7 +26,8 @@ void AddNulls(std::initializer_list<const char*> names, Json* to) {
 }
 
 std::string Dump(const Json& json) {
-  // Ids and model names are the client's; what is no UTF-8 must not throw.
+  // Ids and model names come from the client; bytes in them that are not UTF-8
+  // must not throw.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -1,8 +1,9 @@
 #ifndef TOOLS_LAB_ENGINES_TINYSERVE_HTTP_OPENAI_SHAPES_H_
 #define TOOLS_LAB_ENGINES_TINYSERVE_HTTP_OPENAI_SHAPES_H_
 
-// Shapes of the answers: the JSON of vLLM 0.32.0, field for field and in its
-// order, and its framing of server-sent events. Pure functions, any thread.
+// Shapes of the answers: the JSON of vLLM 0.32.0 with the same fields in the
+// same order, and its framing of server-sent events. Pure functions, any
+// thread.
 
 #include <cstdint>
 #include <string>
@@ -27,17 +28,18 @@ struct Usage {
   size_t answer_tokens;
 };
 
-// The whole answer, not streamed.
+// Returns the whole answer of a request that is not streamed.
 std::string WholeAnswer(const Reply& reply, std::string_view text,
                         Finish finish, const Usage& usage);
 
-// Chunks of a stream, as JSON. `usage` null: without.
+// Return the chunks of a stream, as JSON. If `usage` is null, the chunk has no
+// usage.
 std::string RoleChunk(const Reply& reply, const Usage* usage);  // chat's first
 std::string TokenChunk(const Reply& reply, std::string_view text, Finish finish,
                        const Usage* usage);
 std::string UsageChunk(const Reply& reply, const Usage& usage);
 
-// A chunk as an event; the event that ends a stream.
+// Frames a chunk as an event. kDoneEvent is the event that ends a stream.
 std::string Event(std::string_view json);
 inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 

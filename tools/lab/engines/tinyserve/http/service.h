@@ -14,7 +14,7 @@
 
 namespace tinyserve {
 
-// An answer that is known at once.
+// An answer that needs no generation.
 struct Answer {
   unsigned status = 200;
   std::string content_type = "application/json";
@@ -23,7 +23,7 @@ struct Answer {
 
 Answer Failure(const ApiError& error);
 
-// How a request to generate is failed on purpose, if it is.
+// How a request to generate is made to fail on purpose, if at all.
 enum class Fault { kNone, kError, kReset };
 
 // A request without its body.
@@ -38,25 +38,25 @@ class Service {
  public:
   Service(const ModelCard& model, Engine* engine);
 
-  // Null for a path that generates, asked as it must be.
+  // Returns null if `question` is a valid request to a path that generates.
   std::optional<Answer> AnswerAtOnce(const Question& question,
                                      std::string_view body);
 
-  // The endpoint of a path that generates.
+  // Returns the endpoint if `path` generates.
   static std::optional<Endpoint> EndpointOf(std::string_view path);
 
-  // The fault of the next requests to generate: POST /fault/error answers every
-  // second one with 500 from then on, /fault/reset ends the connections of all,
-  // /fault/none neither. /fault/hang stops the process (SIGSTOP) and /fault/die
-  // kills it.
+  // Returns the fault for the next request to generate. After POST /fault/error
+  // every second request is answered with 500; after /fault/reset every
+  // request's connection is closed; /fault/none ends both. /fault/hang stops
+  // the process (SIGSTOP) and /fault/die kills it.
   Fault NextFault();
 
-  // `request_id`: the client's X-Request-Id, or one of NewRequestId().
+  // `request_id` is the client's X-Request-Id, or the result of NewRequestId().
   Reply NewReply(Endpoint endpoint, const std::string& request_id) const;
   std::string NewRequestId();  // 32 hexadecimal digits
 
-  // Prints a line on stderr for each request from now on, with its id and its
-  // traceparent ("-": none).
+  // From now on, prints a line on stderr for each request, with its id and its
+  // traceparent ("-" if it has none).
   void LogRequests() { logs_ = true; }
   void Arrived(const std::string& request_id, const std::string& traceparent);
 

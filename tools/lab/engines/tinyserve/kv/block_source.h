@@ -1,8 +1,8 @@
 #ifndef TOOLS_LAB_ENGINES_TINYSERVE_KV_BLOCK_SOURCE_H_
 #define TOOLS_LAB_ENGINES_TINYSERVE_KV_BLOCK_SOURCE_H_
 
-// Source of an engine's KV blocks: its own tensors (OwnBlocks), or leases of
-// FineServe's pool (leased_blocks.h).
+// Source of an engine's KV blocks: the engine's tensors (OwnBlocks), or leases
+// of FineServe's pool (leased_blocks.h).
 
 #include <cstdint>
 #include <vector>
@@ -19,12 +19,13 @@ class BlockSource {
   // True if the engine's memory has left the GPU; BeginStep brings it back.
   virtual bool IsAway() const { return false; }
 
-  // Around each step: begun before its blocks are allocated, ended when the
-  // device has executed it.
+  // Call around each step: BeginStep before its blocks are allocated, EndStep
+  // when the device has executed it.
   virtual void BeginStep() = 0;
   virtual void EndStep() = 0;
 
-  // Appends `count` blocks to `to`; false, and no change, if too few are free.
+  // Appends `count` blocks to `to`. If too few are free, returns false and
+  // changes nothing.
   virtual bool Allocate(uint32_t count, std::vector<BlockId>* to) = 0;
   virtual void Free(const std::vector<BlockId>& blocks) = 0;
 
@@ -36,8 +37,8 @@ class BlockSource {
   virtual uint64_t held_blocks() const = 0;
 };
 
-// The blocks of tensors that the engine has for itself: all but block 0, the
-// null block. The last freed is the first allocated.
+// The blocks of tensors that only this engine uses: all but block 0, the null
+// block. The block freed last is allocated first.
 class OwnBlocks : public BlockSource {
  public:
   explicit OwnBlocks(uint32_t tensor_blocks);

@@ -12,8 +12,8 @@
 
 namespace tinyserve {
 
-// Layout of KV. A token has planes × page_bytes / block_tokens bytes,
-// page_bytes / block_tokens of them, a multiple of 8, in each plane.
+// Layout of KV. Each plane holds page_bytes / block_tokens bytes of a token, a
+// multiple of 8; a token has `planes` times as many.
 struct KvFormat {
   uint32_t planes = 1;
   size_t page_bytes = 64 << 10;  // of one block in one plane
@@ -35,14 +35,14 @@ class KvStore {
   KvStore(const KvStore&) = delete;
   KvStore& operator=(const KvStore&) = delete;
 
-  // Allocates the tensors, `is_kv` in a KV scope of the shim's. False, naming
-  // the driver's result, if there is no memory.
+  // Allocates the tensors, within a KV scope of the shim if `is_kv`. If memory
+  // runs out, returns false and names the driver's result.
   bool Allocate(bool is_kv, std::string* why);
-  // As an engine does before it serves: fills all of them with rubbish.
+  // Fills all tensors with rubbish, as an engine's warm-up does.
   void WarmUp();
 
-  // The slots of `count` positions from `first` on, whose blocks are `blocks`;
-  // states[i] is position first + i's.
+  // Writes the slots of `count` positions starting at `first`, in the given
+  // `blocks`; states[i] belongs to position first + i.
   void Write(const std::vector<BlockId>& blocks, uint32_t first,
              const State* states, uint32_t count);
 
@@ -51,7 +51,7 @@ class KvStore {
 
   void Finish();
 
-  // Changes one bit of a slot, as another engine's stray write would.
+  // Changes one bit of a slot, as a stray write of another engine would.
   void Corrupt(BlockId block, uint32_t slot);
 
  private:

@@ -8,8 +8,8 @@
 namespace tinyserve {
 namespace {
 
-// Time that the thread may take to notice the program's end; leases wake it at
-// once.
+// The longest time until the thread notices the end of the program; leases wake
+// it at once.
 constexpr int kLookMs = 100;
 // Without a daemon fs_kv_wait returns at once.
 constexpr std::chrono::milliseconds kNoDaemonPause{500};

@@ -12,7 +12,7 @@
 
 namespace tinyserve {
 
-// The shim's block allocator, on the slabs that the daemon leases. Needs an
+// Allocates blocks by the shim, from slabs that the daemon leases. Needs an
 // active view.
 class LeasedBlocks : public BlockSource {
  public:
@@ -31,7 +31,7 @@ class LeasedBlocks : public BlockSource {
   uint64_t expected_ = 0;
 };
 
-// A thread that looks for leases while the engine has nothing to do: calls
+// A thread that watches the leases while the engine has nothing to do. Calls
 // `wake` when they may have changed, once for each Arm().
 class LeaseWatch {
  public:
@@ -40,7 +40,8 @@ class LeaseWatch {
   LeaseWatch(const LeaseWatch&) = delete;
   LeaseWatch& operator=(const LeaseWatch&) = delete;
 
-  // The engine has looked at its leases and is about to sleep. Any thread.
+  // Call when the engine has looked at its leases and is about to sleep. Any
+  // thread.
   void Arm();
 
  private:

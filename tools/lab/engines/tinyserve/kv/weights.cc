@@ -11,10 +11,11 @@ using namespace fineserve::driver;  // NOLINT: this file calls CUDA
 
 constexpr size_t kPieceWords = 512;
 constexpr size_t kPieceBytes = kPieceWords * sizeof(uint64_t);
-// Hops between the granules of a tensor; meets each piece in the end.
+// Step between the pieces of a tensor that are read; reaches every piece in the
+// end.
 constexpr size_t kStride = 509;
 
-// The word at this place of all weights.
+// Returns the word at index `at`, counted over all weights.
 uint64_t Word(size_t at) { return (at + 1) * 0x9e3779b97f4a7c15; }
 
 }  // namespace

@@ -10,24 +10,24 @@
 
 namespace tinyserve {
 
-// Tensors of known words that a model keeps on the GPU besides KV. Confined to
-// the engine's thread, with a current context that outlives it.
+// Tensors with known words that a model keeps on the GPU besides KV. Confined
+// to the engine's thread, with a current context that must outlive this object.
 class Weights {
  public:
-  // Loads `bytes` in all, rounded down to tensors of `tensor_bytes`, a multiple
-  // of 4 KiB. Ends the program if there is no memory.
+  // Loads `bytes` in total, rounded down to whole tensors of `tensor_bytes`,
+  // which is a multiple of 4 KiB. Ends the program if memory runs out.
   Weights(size_t bytes, size_t tensor_bytes);
   ~Weights();
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
 
-  // Says to FineServe, if it is there, that they are parameters, which are not
-  // written any longer.
+  // Tells FineServe, if it is present, that the weights are parameters that are
+  // not written from now on.
   void Freeze() const;
 
-  // Reads a piece of each tensor, as a step reads its weights; 0 if all is as
-  // it was loaded, else anything else: added to what a step yields, it makes
-  // the token another one.
+  // Reads a piece of each tensor, as a step reads its weights. Returns 0 if it
+  // is as it was loaded, else a number that changes the token when it is added
+  // to the result of a step.
   State Damage();
 
  private:

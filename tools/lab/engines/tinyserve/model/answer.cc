@@ -15,8 +15,8 @@ constexpr uint64_t Mix(uint64_t x) {
 
 constexpr uint64_t Weight(size_t index) { return 2 * index + 1; }
 
-// Inverse of an odd number modulo 2^64, by Newton: each round doubles the right
-// bits, and x itself is right in three.
+// Inverse of an odd number modulo 2^64, by Newton's method: x itself is correct
+// in three bits, and each round doubles the number of correct bits.
 constexpr uint64_t Inverse(uint64_t x) {
   uint64_t y = x;
   for (int bits = 3; bits < 64; bits *= 2) y *= 2 - x * y;
@@ -24,8 +24,8 @@ constexpr uint64_t Inverse(uint64_t x) {
 }
 static_assert(Inverse(12345) * 12345 == 1);
 
-// Cheap, as it is written forevery byte of KV: distinct for each index of a
-// slot, and distinct between states.
+// Cheap, because it is computed for every word of KV. Words are distinct for
+// each index of a slot, and between states.
 constexpr uint64_t PatternWord(State state, size_t index) {
   return state + kGolden * (index + 1);
 }

@@ -38,20 +38,21 @@ using State = uint64_t;
 State FirstState(std::string_view model, int64_t seed);
 State NextState(State state, Token token);
 
-// Returns the next token; `may_end` leaves kEndOfText in (one in 512).
+// Returns the next token. If `may_end`, one token in 512 is kEndOfText.
 Token Choose(State read, bool may_end);
 
-// Layout of a slot's words: `planes` pieces of `plane_words` words.
+// Layout of the words of a slot: `planes` pieces of `plane_words` words each.
 struct SlotShape {
   uint32_t planes;
   size_t plane_words;
 };
 
-// Fills one plane's piece of a slot with what belongs there.
+// Fills one plane's piece of a slot with the words for `state`.
 void FillSlot(const SlotShape& shape, State state, uint32_t plane,
               uint64_t* words);
 
-// One plane's share of a slot's digest: the digest is the sum of all planes'.
+// Returns one plane's share of a slot's digest, which is the sum over all
+// planes.
 State SlotDigest(const SlotShape& shape, uint32_t plane, const uint64_t* words);
 
 struct Wanted {
@@ -61,8 +62,8 @@ struct Wanted {
   int64_t seed = 0;
 };
 
-// The answer of an engine of this model to a prompt whose KV stays what it
-// was; with kEndOfText at its end where it chose that.
+// Returns the answer of an engine of this model to a prompt if its KV stays
+// intact. It ends with kEndOfText if the engine chose that token.
 std::vector<Token> ExpectedAnswer(std::string_view model,
                                   const std::vector<Token>& prompt,
                                   const Wanted& wanted);

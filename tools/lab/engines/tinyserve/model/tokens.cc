@@ -14,7 +14,8 @@ static_assert(kSyllables * kSyllables * kSyllables >= kVocabulary);
 
 constexpr std::string_view kSpace = " \t\n\v\f\r";
 
-// The vocabulary's word as its id; kVocabulary or more for any other.
+// Returns the id of a word of the vocabulary; kVocabulary or more for any other
+// word.
 Token OfVocabulary(std::string_view word) {
   if (word.size() != 2 * kSyllablesInWord) return kVocabulary;
   Token token = 0;
@@ -30,7 +31,8 @@ Token OfVocabulary(std::string_view word) {
   return token;
 }
 
-// FNV-1a, 64 bits, folded to an id that is not kEndOfText.
+// Returns the 64-bit FNV-1a hash of the word, folded to an id that is not
+// kEndOfText.
 Token Hashed(std::string_view word) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : word) {

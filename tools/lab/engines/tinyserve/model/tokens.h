@@ -1,9 +1,10 @@
 #ifndef TOOLS_LAB_ENGINES_TINYSERVE_MODEL_TOKENS_H_
 #define TOOLS_LAB_ENGINES_TINYSERVE_MODEL_TOKENS_H_
 
-// The tokeniser: a token is a word. Words of the vocabulary are three syllables
-// ("bodiga"), so that generated text is read back as the ids that it was made
-// from; every other word is hashed to an id. Pure functions, any thread.
+// The tokeniser: a token is a word. Words of the vocabulary have three
+// syllables ("bodiga"), so that generated text is read back as the ids from
+// which it was made. Every other word is hashed to an id. Pure functions, any
+// thread.
 
 #include <cstdint>
 #include <string>
@@ -17,19 +18,19 @@ using Token = uint32_t;
 
 // As many as Llama 3 has.
 inline constexpr Token kVocabulary = 128'256;
-// Ends an answer. Has no text and no word that is read as it.
+// Ends an answer. It has no text, and no word is read as it.
 inline constexpr Token kEndOfText = 0;
 
-// Words are what white space (ASCII) separates.
+// Splits the text at ASCII white space.
 std::vector<Token> Tokenise(std::string_view text);
 
-// "" for kEndOfText; an id beyond the vocabulary is read modulo it.
+// Returns "" for kEndOfText. Takes an id beyond the vocabulary modulo its size.
 std::string Word(Token token);
 
-// Words with one space between them.
+// Returns the words with one space between them.
 std::string Text(const std::vector<Token>& tokens);
 
-// The prompt that a conversation is for the model: "<|role|> content" of each
+// The prompt that the model gets for a conversation: "<|role|> content" of each
 // message, then "<|assistant|>".
 struct Message {
   std::string role;
