@@ -9,7 +9,7 @@
 namespace fineserve::node {
 namespace {
 
-// Reports are asked forevery second.
+// Reports are requested every second.
 constexpr uint64_t kFreshNs = 4'000'000'000;
 
 }  // namespace
@@ -33,7 +33,7 @@ void LocalDaemons::Turn() {
     }
     if (!daemon.socket) continue;
     Receive(&daemon);
-    // Without a plan it asks for the report alone.
+    // A notice without a plan asks only for the report.
     daemon.socket->Send(wire::Encode(0, 0, wire::PlanNoticeT()));
     Receive(&daemon);
   }

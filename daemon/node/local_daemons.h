@@ -23,10 +23,10 @@ class LocalDaemons {
                const config::Machine& machine,
                const cluster::DaemonDirectory* directory, const Clock* clock);
 
-  // Asks every daemon, and reads the latest answers. Called about once a
-  // second.
+  // Asks every daemon for its report, and reads the latest answers. Call it
+  // about once a second.
   void Turn();
-  // One for each GPU of the machine.
+  // Returns one record for each GPU of the machine.
   std::vector<cluster::DaemonRecord> Records() const;
   bool AnyAnswers() const;
 

@@ -1,4 +1,4 @@
-// fineserve-node: a machine's place in a fleet of several.
+// fineserve-node: represents a machine in a fleet of several machines.
 
 #include <signal.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ int Run(int argc, char** argv) {
 }  // namespace fineserve::node
 
 int main(int argc, char** argv) {
-  // The reader of the log may go away.
+  // The log's reader may exit first.
   signal(SIGPIPE, SIG_IGN);
   return fineserve::node::Run(argc, argv);
 }

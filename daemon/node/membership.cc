@@ -6,7 +6,7 @@
 namespace fineserve::node {
 namespace {
 
-// Renewals within a TTL: two may be lost.
+// Renewals within a TTL, so that two may be lost.
 constexpr uint64_t kRenewals = 4;
 
 }  // namespace
@@ -79,10 +79,10 @@ bool MachineWatch::HasDouble(const std::string& machine,
 
 void Membership::Renew(uint64_t ttl_ns, uint64_t asked_ns) {
   Answered();
-  // etcd may grant a longer TTL than requested, which is not needed.
+  // etcd may grant a longer TTL than requested; the surplus is not used.
   const uint64_t ttl = std::min(ttl_ns, settings_.ttl_ns);
   if (ttl <= settings_.margin_ns) return;
-  // Answers may overtake each other.
+  // Answers may arrive out of order.
   valid_until_ns_ =
       std::max(valid_until_ns_, asked_ns + ttl - settings_.margin_ns);
 }

@@ -13,7 +13,7 @@
 
 namespace fineserve::node {
 
-// Tracks which machines are registered, which were, and which are lost. A
+// Tracks which machines are registered, which have been, and which are lost. A
 // machine is lost if its registration was missing in every answer of etcd for
 // `lost_ns` by this machine's clock. A machine that was never seen gets more
 // time, since a fleet's machines start one after the other. A machine that is
@@ -21,18 +21,18 @@ namespace fineserve::node {
 // Pure. Not thread-safe.
 class MachineWatch {
  public:
-  // `machines`: those of the fleet file. `clock` outlives it.
+  // `machines`: those of the fleet file. `clock` must outlive this object.
   MachineWatch(std::vector<std::string> machines, uint64_t lost_ns,
                uint64_t never_seen_ns, uint64_t ttl_ns, const Clock* clock);
 
-  // Takes the machines that are registered now, by etcd's majority, and the
-  // names of those that have ended properly.
+  // Takes the machines that are registered now, according to a majority of
+  // etcd, and the names of machines that ended properly.
   void Saw(const std::vector<cluster::MachineRecord>& registered,
            const std::set<std::string>& ended);
 
   std::set<std::string> Lost() const;
-  // All machines of the fleet file, in its order, and others that are
-  // registered.
+  // Returns all machines of the fleet file, in its order, and then any others
+  // that are registered.
   std::vector<cluster::SeenMachine> All() const;
   // True if another process than `instance` has registered under this name.
   bool HasDouble(const std::string& machine, const std::string& instance) const;
@@ -54,7 +54,7 @@ class MachineWatch {
   std::map<std::string, Known> known_;
 };
 
-// The key of the election as etcd has it.
+// The election's key as stored in etcd.
 struct Election {
   std::string leader;  // a machine's name
   int64_t lease = 0;   // the leader's
@@ -88,36 +88,39 @@ class Membership {
   Membership(Settings settings, const Clock* clock)
       : settings_(std::move(settings)), clock_(clock) {}
 
-  // The lease. `asked_ns`: when the request was sent that etcd answered.
+  // Changes of the lease. `asked_ns`: when the request that etcd answered was
+  // sent.
   void Granted(int64_t lease, uint64_t ttl_ns, uint64_t asked_ns);
   void KeptAlive(int64_t lease, uint64_t ttl_ns, uint64_t asked_ns);
   void Lapsed(int64_t lease);               // etcd has dropped it
   int64_t lease() const { return lease_; }  // 0: none
-  // True if a lease is to be asked for, or to be renewed, now.
+  // True if a lease should be requested (WantsLease) or renewed (WantsToRenew)
+  // now.
   bool WantsLease() const { return lease_ == 0; }
   bool WantsToRenew() const;
   void AskedToRenew() { asked_ns_ = clock_->NowNs(); }
 
-  // Takes the election as etcd has it, in the order of the questions; nullopt:
-  // there is no leader.
+  // Takes the election as stored in etcd, in the order in which it was
+  // requested; nullopt if there is no leader.
   void Saw(const absl::optional<Election>& election);
-  // True if the election's key is to be created now: there is no leader, this
-  // machine may lead, and its lease lives long enough to be worth it.
+  // True if the election's key should be created now: there is no leader, this
+  // machine may lead, and its lease lasts long enough to make it worthwhile.
   bool WantsToStand() const;
-  // True if this machine's own key is to be deleted.
+  // True if this machine's own key should be deleted.
   bool WantsToResign() const {
     return own_term_ != 0 && (!willing_ || own_term_ == resigned_term_);
   }
-  // To be called before the request is sent: whatever becomes of the request,
-  // and however late, this machine does not lead in that term again.
+  // Call this before the request is sent: whatever happens to the request,
+  // however late, this machine does not lead in that term again.
   void AskedToResign() { resigned_term_ = own_term_; }
-  // Sets whether this machine may lead; one whose daemons do not answer should
-  // not.
+  // Sets whether this machine may lead; a machine whose daemons do not answer
+  // should not.
   void SetWilling(bool willing) { willing_ = willing; }
 
-  // The term in which this machine may lead now; 0: it may not.
+  // Returns the term in which this machine may lead now; 0 if it may not.
   uint64_t Term() const;
-  // Time until which it may lead, unless the lease is renewed.
+  // Returns the time until which this machine may lead unless the lease is
+  // renewed.
   uint64_t LeadsUntilNs() const { return Term() == 0 ? 0 : valid_until_ns_; }
   const absl::optional<Election>& election() const { return election_; }
 

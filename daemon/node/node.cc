@@ -34,17 +34,17 @@ constexpr milliseconds kLookTurn(500);
 constexpr milliseconds kTellTurn(100);
 // The view is this node's sign of life.
 constexpr uint64_t kViewNs = kSecondNs / 2;
-// Patience with a machine that has not been seen since this node began.
+// Time allowed to a machine that has not been seen since this node began.
 constexpr uint64_t kNeverSeenNs = 60 * kSecondNs;
 constexpr uint64_t kMarginNs = kSecondNs;
 // Limit on the delay with which etcd ends leases. A machine is lost when its
 // registration has been missing for the rest of a TTL, so all machines know of
-// it two TTLs after it was cut off.
+// the loss two TTLs after that machine was cut off.
 constexpr uint64_t kLatestNs = 2 * kSecondNs;
 constexpr uint64_t kUsageNs = 10 * kSecondNs;
 constexpr char kClusterFile[] = "/cluster.id";
 
-// This machine's own member is asked first.
+// Puts this machine's own member first, so that it is asked first.
 etcd::ClientSettings ClientOf(const config::ClusterSettings& cluster,
                               const std::string& host) {
   etcd::ClientSettings settings;
@@ -93,7 +93,8 @@ Node::Node(asio::io_context* io, Setup setup, const Clock* clock)
                  wire::KeyFolder(wire::KeyFolder::Default())),
       daemons_(setup_.fleet.cluster, setup_.machine, &directory_, clock),
       instance_(absl::StrCat(absl::Hex(Draw(), absl::kZeroPad16))) {
-  // An etcd that was set up again would have lower terms, which daemons refuse.
+  // If etcd was set up again, its terms would be lower, and daemons would
+  // refuse them.
   std::ifstream file(setup_.folder + kClusterFile);
   if (file >> remembered_) etcd_.SetCluster(remembered_);
 }
@@ -236,8 +237,8 @@ void Node::Take(const etcd::RangeAnswer& answer) {
       records.push_back(*std::move(record));
     }
   }
-  // The plan was deleted, or etcd has gone back to an older one, so it is
-  // carried again.
+  // The plan was deleted, or etcd went back to an older plan, so it is carried
+  // again.
   if (plan_ != carried_text_) carried_text_.clear();
   const absl::StatusOr<lead::StandingPlan> plan = lead::ParsePlan(plan_);
   carried_ = plan.ok() ? plan->number : 0;
@@ -271,8 +272,8 @@ Node::Work<> Node::Register() {
   cluster::MachineRecord record{setup_.machine.name, setup_.machine.host,
                                 instance_, setup_.key, daemons_.Records()};
   const std::string text = cluster::RecordText(record);
-  // etcd keeps every version, so figures that change all the time do not count
-  // as a change; they go out every kUsageNs.
+  // etcd keeps every version, so constantly changing figures do not count as a
+  // change; they are sent every kUsageNs.
   for (cluster::DaemonRecord& d : record.daemons) {
     d.used_bytes = 0;
     d.refused = {};
@@ -289,7 +290,7 @@ Node::Work<> Node::Register() {
   txn.puts = {{Key("machines/" + setup_.machine.name), text, lease}};
   txn.deletes = {Key("ended/" + setup_.machine.name)};
   const absl::StatusOr<etcd::TxnAnswer> answer = co_await etcd_.Commit(txn);
-  // NotFound: the lease has lapsed in the meantime.
+  // NotFound means that the lease has lapsed in the meantime.
   if (!absl::IsNotFound(answer.status())) NoteWrite(answer.status());
   if (!answer.ok()) co_return;
   registered_ = facts;

@@ -41,7 +41,7 @@ class Node {
   };
   Node(boost::asio::io_context* io, Setup setup, const Clock* clock);
 
-  // Begins; the work ends with Stop.
+  // Begins the work, which ends with Stop.
   void Start();
   // Gives back the lead and the lease if etcd answers soon, and ends the
   // context's work.

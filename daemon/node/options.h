@@ -17,11 +17,11 @@ struct Options {
   bool check_only = false;
 };
 
-// Parses the command line. If the program is to end at once (help, version, a
+// Parses the command line. If the program should exit at once (help, version, a
 // mistake), prints the reason and returns its exit code instead.
 absl::variant<Options, int> ParseOptions(int argc, char** argv);
 
-// Reads the fleet file and finds out which machine this is. An error says in
+// Reads the fleet file and determines which machine this is. An error says in
 // one line what to change.
 absl::StatusOr<Node::Setup> ReadSetup(const Options& options);
 

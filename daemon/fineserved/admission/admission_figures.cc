@@ -1,4 +1,5 @@
-// AdmissionService's reports to fsctl, and to proxies that say Hello.
+// The reports that AdmissionService makes to fsctl, and to proxies that say
+// Hello.
 
 #include <algorithm>
 #include <map>

@@ -20,7 +20,7 @@ namespace fineserve::admission {
 
 inline constexpr uint64_t kEpoch = 77;
 inline constexpr char kProxy[] = "proxy";
-// A slab of the pool holds 4 blocks of 16 tokens, and the pool has 8 of them.
+// A slab holds 4 blocks of 16 tokens, and the pool has 8 slabs.
 inline constexpr uint32_t kSlabTokens = 64;
 inline constexpr uint64_t kPoolTokens = 8 * kSlabTokens;
 
@@ -61,7 +61,7 @@ class AdmissionServiceTest : public ::testing::Test {
     }
     return hello;
   }
-  // A greeting of a proxy that knows this epoch and runs nothing. Returns the
+  // Greets as a proxy that knows this epoch and runs nothing. Returns the
   // answer.
   wire::MessageT Greet(uint64_t epoch, bool reset, bool serves = true,
                        const std::string& peer = kProxy) {
@@ -70,8 +70,8 @@ class AdmissionServiceTest : public ::testing::Test {
     Send(0, std::move(hello), epoch, peer);
     return Next();
   }
-  // As a proxy does: a service that is new, or has forgotten it, is greeted
-  // once more with all that runs.
+  // Greets as a proxy does: if the service is new or has forgotten the proxy,
+  // greets a second time with all that runs.
   wire::WelcomeT Hello(bool serves = true, const std::string& peer = kProxy) {
     const auto greet = [&](bool reset) {
       return Greet(epochs_[peer], reset, serves, peer);
@@ -95,7 +95,7 @@ class AdmissionServiceTest : public ::testing::Test {
     submit.max_tokens = 1;
     return submit;
   }
-  // Pairs of a request and its output tokens so far.
+  // Builds a Progress from pairs of a request and its output tokens so far.
   static wire::ProgressT ProgressOf(
       const std::vector<std::pair<uint64_t, uint32_t>>& streams) {
     wire::ProgressT progress;
@@ -107,8 +107,8 @@ class AdmissionServiceTest : public ::testing::Test {
     }
     return progress;
   }
-  // The oldest message of the service that has not been looked at; without a
-  // body if there is none.
+  // Returns the service's oldest message that has not been looked at yet;
+  // without a body if there is none.
   wire::MessageT Next() {
     if (sent_.empty()) return {};
     const auto message = wire::Decode(sent_.front().second);
@@ -128,12 +128,12 @@ class AdmissionServiceTest : public ::testing::Test {
     EXPECT_NE(refused, nullptr);
     return refused == nullptr ? "" : refused->why;
   }
-  // "small-a" has an active view that may grow to `cap_tokens`.
+  // Gives "small-a" an active view that may grow to `cap_tokens`.
   void ServeFromThePool(uint64_t cap_tokens = kPoolTokens) {
     view_of_small_a_ = EngineKv::View{cap_tokens, cap_tokens, 0};
   }
-  // Both engines have active views, and each can count on the slabs that were
-  // not promised to the other.
+  // Gives both engines active views. Each engine can count on the slabs that
+  // were not promised to the other engine.
   void ShareThePool() { shared_ = true; }
   std::vector<EngineKv> AskPool(const std::vector<EngineNeed>& needs) {
     asked_ = needs;
@@ -210,7 +210,7 @@ class AdmissionServiceTest : public ::testing::Test {
     finished.output_tokens = output_tokens;
     Send(request, std::move(finished));
   }
-  // The proxy greets with a request that an earlier daemon let run.
+  // Has the proxy greet with a running request that an earlier daemon admitted.
   void GreetWithARunningOne(uint64_t request, uint32_t prompt_tokens,
                             uint32_t max_tokens, uint32_t output_tokens) {
     wire::HelloT hello = Greeting({"small-a"});

@@ -33,7 +33,7 @@ metrics::ModelFigures Measure(const sched::ModelSpec& spec,
   return to;
 }
 
-// Mean κ of the engines that have taught one; 1 before.
+// Mean κ that was learnt from the engines; 1 if none was learnt.
 class MeanKappa {
  public:
   void Add(const sched::Correction& correction) {
@@ -59,8 +59,8 @@ void Measure(const sched::EngineFigures& from, metrics::FleetEngine* to) {
 
 }  // namespace
 
-// Requests that wait here are to start within the window. A request that waits
-// at several daemons counts at the first one that was asked.
+// Requests that wait here should start within the window. A request that waits
+// at several daemons counts only at the daemon that was asked first.
 void AdmissionService::MeasureWanted(
     ModelId model, const std::map<ReplicaId, sched::EngineFigures>& engines,
     metrics::ModelFigures* figures) const {

@@ -1,6 +1,6 @@
-// The part of AdmissionService by which equal replicas on several GPUs give
-// weights for KV (design note 0047): it shows overload::DropTurns what it sees,
-// and has its decisions carried out.
+// The part of AdmissionService by which equal replicas on several GPUs give up
+// weights for KV (design note 0047): it passes what it sees to
+// overload::DropTurns, and has the decisions carried out.
 
 #include <algorithm>
 
@@ -19,8 +19,8 @@ using sched::ReplicaId;
 namespace {
 
 constexpr uint64_t kTurnNs = 100'000'000;
-// Time in which the memory that an idle engine leaves is measured, before more
-// is given up.
+// Time for which the memory that an idle engine frees is measured before more
+// weights are given up.
 constexpr uint64_t kEvictionNs = 1'000'000'000;
 
 double Double(uint64_t n) { return static_cast<double>(n); }
@@ -28,7 +28,7 @@ double Double(uint64_t n) { return static_cast<double>(n); }
 double NoStep(const sched::PeerReads&) { return 0; }
 
 // Upper bound on the share of steps that are full of prompts, if all KV that
-// comes free is used for prompts.
+// becomes free is used for prompts.
 double FullShare(double tokens_per_us, double chunk, double full_us,
                  double decode_us) {
   const double full = std::min(tokens_per_us / chunk, 1 / full_us);
@@ -41,8 +41,8 @@ bool Reads(const AdmissionService::Sight& reader,
   return reader.lender_pid != 0 && reader.lender_pid == lender.address.pid;
 }
 
-// Two replicas read from each other at most. A third would share the lender's
-// link, and what that costs the other reader is not known here.
+// At most two replicas read from each other. A third would share the lender's
+// link, and the cost to the other reader is not known here.
 bool MayPair(const AdmissionService::Sight& a,
              const AdmissionService::Sight& b) {
   const bool a_reads = Reads(a, b), b_reads = Reads(b, a);
@@ -50,7 +50,8 @@ bool MayPair(const AdmissionService::Sight& a,
          a.readers <= (b_reads ? 1u : 0u) && b.readers <= (a_reads ? 1u : 0u);
 }
 
-// Describes a replica on another GPU, whose load only its own daemon knows.
+// Describes a replica on another GPU. Only the daemon of that GPU knows the
+// replica's load.
 overload::Replica OtherOf(const AdmissionService::Sight& sight,
                           const AdmissionService::Sight& own,
                           const overload::Terms& terms) {
@@ -67,8 +68,8 @@ overload::Replica OtherOf(const AdmissionService::Sight& sight,
 
 }  // namespace
 
-// Running requests count with the KV that is kept free for their answers. A
-// queue from which this engine takes nothing is not its load.
+// Counts running requests with the KV that is kept free for their answers. A
+// queue from which this engine takes nothing is not part of its load.
 absl::optional<KvLoad> AdmissionService::LoadOf(size_t i) const {
   const auto all = scheduler_.Engines(Now());
   const auto figures = all.find(ReplicaId{static_cast<uint32_t>(i)});

@@ -1,5 +1,5 @@
 // AdmissionService's part in the leader's plan: it applies the plan, reports to
-// the leader, and passes on what fsctl asks of a leader in this process.
+// the leader, and passes requests of fsctl to a leader in this process.
 
 #include <memory>
 #include <string>
@@ -30,7 +30,7 @@ void AdmissionService::HandlePlan(const std::string& peer, uint64_t id,
                                   const wire::PlanNoticeT& notice) {
   if (notice.plan != nullptr) {
     const absl::Status s = daemon_.plans->Take(*notice.plan);
-    // The report, which follows, says which plan is known.
+    // The report that follows says which plan is known.
     if (!s.ok()) Refuse(peer, id, std::string(s.message()));
     UpdateEngines();
     BringStarting();
@@ -38,8 +38,8 @@ void AdmissionService::HandlePlan(const std::string& peer, uint64_t id,
   Deliver(peer, wire::Encode(epoch_, id, Report()));
 }
 
-// Brings back the processes that stayed off the GPU while their place was off;
-// they need not start again.
+// Brings back the processes that stayed off the GPU while the plan had their
+// place off. They need not start again.
 void AdmissionService::BringStarting() {
   for (const Engine& engine : engines_) {
     const bool starts = daemon_.plans->newest().Starts(engine.name);

@@ -84,7 +84,8 @@ void AdmissionService::Finish(Proxy* from, uint64_t id,
     scheduler_.CameWhole(known->second, finished.output_tokens, Now());
   }
   scheduler_.Finished(known->second, whole ? finished.output_tokens : 0);
-  // It may still wait: the proxy asked again while the verdict was on its way.
+  // The request may still be waiting: the proxy asked again while the verdict
+  // was on its way.
   scheduler_.Cancel(known->second);
   proxies_.Forget(known->second);
 }

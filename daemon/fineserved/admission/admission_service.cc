@@ -60,7 +60,7 @@ std::vector<std::string> Names(const config::Fleet& fleet) {
   return names;
 }
 
-// Evictable engines whose requests another daemon admits.
+// Returns the evictable engines whose requests another daemon admits.
 std::vector<std::string> EvictableElsewhere(const config::Fleet& fleet,
                                             const std::string& gpu) {
   std::vector<std::string> names;
@@ -308,8 +308,9 @@ size_t AdmissionService::EngineIndex(const std::string& name) const {
          engines_.begin();
 }
 
-// The time since which the engine does not serve: when the last proxy lost it.
-// This daemon may have started later than that, so the proxies know better.
+// Returns the time since which the engine has not served: the time at which the
+// last proxy lost it. The proxies know better than this daemon, which may have
+// started later.
 uint64_t AdmissionService::SilentSince(const Engine& engine) const {
   uint64_t lost_ns = proxies_.SilentSince(engine.name);
   if (lost_ns == 0) lost_ns = daemon_.clock->NowNs();
@@ -363,7 +364,7 @@ void AdmissionService::SeeIdle() {
     const std::string& name = engines_[i].name;
     auto residence = daemon_.residence(name);
     const wire::NewestPlan& plan = daemon_.plans->newest();
-    // One that is to end needs no copy on the host.
+    // An engine that the plan ends needs no copy on the host.
     if (residence) residence->is_off = plan.IsOff(name) && plan.MayRest(name);
     idle_.Saw(i, ActivityOf(i), Now(), residence);
   }
@@ -390,8 +391,8 @@ void AdmissionService::EvictIdle() {
 }
 
 // An engine that does not serve yet is not idle. Without a proxy, an engine
-// whose view has no KV in use counts as idle: its own process has the last
-// word.
+// whose view has no KV in use counts as idle; its own process decides whether
+// it leaves.
 evict::IdleEngines::Activity AdmissionService::ActivityOf(
     uint32_t engine) const {
   using Activity = evict::IdleEngines::Activity;
@@ -446,14 +447,15 @@ evict::Room AdmissionService::MakeRoom(const std::string& asker,
   return comes ? Room::kComes : Room::kNone;
 }
 
-// Asks the daemon that admits the requests of the resting engine to let it rest
-// and leave.
+// Asks the daemon that admits the resting engine's requests to let the engine
+// rest and leave.
 void AdmissionService::LetRestElsewhere() {
   const auto rests = idle_.WhoRests(Now());
   if (rests && *rests >= engines_.size()) daemon_.evict(NameOf(*rests));
 }
 
-// An engine without requests here is asked to leave, and its processes decide.
+// An engine without requests here is asked to leave; its processes decide
+// whether it does.
 bool AdmissionService::LetGo(const std::string& engine) {
   SeeAll();
   const size_t i = EngineIndex(engine);

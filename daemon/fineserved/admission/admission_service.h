@@ -51,10 +51,10 @@ namespace fineserve::admission {
 class AdmissionService {
  public:
   static constexpr uint64_t kPeerPatienceNs = 3'000'000'000;
-  // Interval at which proxies greet.
+  // Interval at which proxies send Hello.
   static constexpr uint64_t kHelloNs = 1'000'000'000;
 
-  // Sends to a peer; false if it is gone.
+  // Sends to a peer. Returns false if the peer is gone.
   using Send =
       std::function<bool(const std::string& peer, absl::string_view bytes)>;
 
@@ -63,21 +63,21 @@ class AdmissionService {
     bool in_reach =
         false;  // on this GPU, or on one whose memory this GPU can read
   };
-  // Hooks by which replicas give weights for KV (design note 0047).
+  // Hooks with which replicas give up weights for KV (design note 0047).
   struct Drops {
-    // Reason why given-up memory would not become KV, of which `short_bytes`
-    // are lacking; kDrops if it would.
+    // Returns the reason why memory that is given up would not become KV when
+    // `short_bytes` are lacking; kDrops if it would.
     std::function<overload::Why(uint64_t short_bytes)> would_grow =
         [](uint64_t) { return overload::Why::kFixedPool; };
     // Has the pool take the memory that was given up, since requests wait for
     // it.
     std::function<void()> grow = [] {};
-    // All engines; nullopt while the search for them runs.
+    // Returns all engines; nullopt while the search for them is running.
     std::function<absl::optional<std::vector<Sight>>()> look = [] {
       return std::vector<Sight>();
     };
-    // The engine reads the lender's weights and drops its own, up to `bytes` in
-    // all; or gets them back. False if nothing begins.
+    // Has the engine drop its own weights, up to `bytes` in all, and read the
+    // lender's; or has it restore them. False if nothing begins.
     std::function<bool(const std::string& engine,
                        const abi::ShareAddress& lender, uint64_t bytes)>
         drop = [](const auto&, const auto&, uint64_t) { return false; };
@@ -94,97 +94,101 @@ class AdmissionService {
     const Clock* clock;
     DrainedEngines* drained;
     PlanBoard* plans;
-    // Requests wait for an engine whose memory may have left the GPU. Called
-    // again as long as they do.
+    // Called when requests wait for an engine whose memory may have left the
+    // GPU, and again as long as they wait.
     std::function<void(const std::string& engine)> need = [](const auto&) {};
-    // Where the memory of an engine is; nullopt if it cannot leave the GPU.
+    // Returns where an engine's memory is; nullopt if it cannot leave the GPU.
     std::function<absl::optional<evict::Residence>(const std::string& engine)>
         residence = [](const auto&) { return absl::nullopt; };
-    // Lets the engine leave the GPU. False if it is away already, or moves.
+    // Lets the engine leave the GPU. False if it is already away or moving.
     std::function<bool(const std::string& engine)> evict = [](const auto&) {
       return false;
     };
-    // True if an engine whose requests another daemon admits has some, as far
-    // as its view here shows.
+    // True if the engine, whose requests another daemon admits, has requests as
+    // far as its view here shows.
     std::function<bool(const std::string& engine)> is_busy_elsewhere =
         [](const auto&) { return false; };
     Drops drops = {};
-    // Host memory of the engine's processes; 0: not known.
+    // Host memory of the engine's processes, in bytes; 0 if unknown.
     std::function<uint64_t(const std::string& engine)> process_bytes =
         [](const auto&) { return 0; };
   };
 
-  // The engines of `fleet` whose gpu is empty or begins `gpu`, the UUID.
+  // Serves the engines of `fleet` whose gpu is empty or is a prefix of `gpu`,
+  // the UUID.
   static absl::StatusOr<std::unique_ptr<AdmissionService>> Create(
       const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
       Daemon daemon, Send send);
 
-  // Goes on with the counts of the service that this one replaces, and with
-  // what it learnt.
+  // Continues the counts of the service that this one replaces, and takes over
+  // what it has learnt.
   void CountOnFrom(const AdmissionService& before);
-  // Corrections and lengths that engines and models have taught. LearnFrom lets
-  // a service that has just begun go on with what another one learnt about the
-  // same engines and models.
+  // The corrections and lengths that were learnt from engines and models.
+  // LearnFrom lets a new service continue with what another service learnt
+  // about the same engines and models.
   Learnt WhatWasLearnt() const;
   void LearnFrom(const Learnt& before);
 
   // Handles one message from a peer. A bad message is answered with Refused.
   void Handle(const std::string& peer, absl::string_view bytes);
 
-  // Decides, and forgets peers that are silent. Call after messages, after
-  // changes of the pool, and at the time that NextWakeNs gives.
+  // Makes the pending decisions, and forgets peers that are silent. Call it
+  // after messages, after changes of the pool, and at the time that NextWakeNs
+  // gives.
   void Settle();
 
   // Lets an idle engine leave the GPU for `asker`, which lacks `lack`
-  // (evict::IdleEngines). If none is idle and `may_rest` is set, one engine
-  // gets no new requests, so that it can leave once its running ones are
-  // answered.
+  // (evict::IdleEngines). If no engine is idle and `may_rest` is set, stops new
+  // requests to one engine, so that it can leave after its running requests.
   evict::Room MakeRoom(const std::string& asker, evict::Lack lack,
                        bool may_rest);
-  // Another GPU of an engine that spans several needs the engine's room there.
-  // Lets the engine leave if it has no requests. Otherwise it gets no new ones
-  // for a while, unless it has just come. False if it does not leave now.
+  // Called when another GPU needs the room that an engine which spans several
+  // GPUs has there. Lets the engine leave if it has no requests. Otherwise
+  // stops new requests to it for a while, unless it has just come back. False
+  // if it does not leave now.
   bool LetGo(const std::string& engine);
-  // Lets an idle engine leave for KV that others lack. False if none can.
+  // Lets an idle engine leave, to give other engines the KV that they lack.
+  // False if none can leave.
   bool MakeKvRoom();
-  // True if an engine has left for others, and may come back ahead of its next
-  // request.
+  // True if an engine has left to make room for others, and may be brought back
+  // before its next request.
   bool AnyIsOut() const { return idle_.any_is_out(); }
-  // Brings such an engine back if no request waits, and `idle_bytes`, which no
-  // engine holds on the GPU, are enough for it.
+  // Brings such an engine back if no request waits and if `idle_bytes`, the GPU
+  // memory that no engine holds, are enough for it.
   void BringAhead(uint64_t idle_bytes);
 
   // Its figures for a scrape.
   metrics::AdmissionFigures Measure() const;
 
-  // Tells all proxies that this service ends, so that none waits for it, and
+  // Sends all proxies a goodbye, so that none waits for this service, and
   // returns them.
   std::set<std::string> SayGoodbye();
   // True if a message shows that its sender knows of the goodbye.
   static bool KnowsOfGoodbye(absl::string_view bytes);
 
-  // Time at which Settle may have something to do even if nothing happens
+  // Returns the time at which Settle may have work even if nothing happens
   // (CLOCK_MONOTONIC); UINT64_MAX if never.
   uint64_t NextWakeNs() const;
 
  private:
-  // Window over which the demand that decides how many replicas are wanted is
-  // measured; the second constant is the shortest history that counts.
+  // Window over which demand is measured to decide how many replicas are
+  // wanted; the second constant is the shortest history that counts.
   // Heuristics: a minute is the planner's default, and an autoscaler looks
-  // several times in it.
+  // several times a minute.
   static constexpr double kWindowS = 60;
   static constexpr double kLeastWindowS = 10;
-  // Limit on the replicas that are counted beyond those in the fleet file.
+  // Limit on the number of replicas that are counted in addition to those in
+  // the fleet file.
   static constexpr uint32_t kMostUnlisted = 64;
 
   using Engine = ServingEngine;
-  // Where an engine's KV per token (unless it has a view) and its step times
+  // Where an engine's step times and (unless it has a view) its KV per token
   // come from, for the log.
   struct Sources {
     std::string kv, step;
   };
-  // Every trouble of the engine that its proxies and its view show, and the
-  // seconds for which it has been known; negative if that is unknown.
+  // Returns each trouble that the proxies and the view show for the engine,
+  // with the seconds for which it has been known; negative if that is unknown.
   std::map<std::string, double> TroublesOf(const Engine& engine) const;
   double SecondsSince(uint64_t ns) const;
   using Proxy = ProxyBook::Proxy;
@@ -200,22 +204,23 @@ class AdmissionService {
               bool ungreeted = false);
   void RefuseUngreeted(const std::string& peer, uint64_t request);
 
-  // `epoch`: of the daemon, as the peer knows it.
+  // `epoch` is the daemon's epoch as the peer knows it.
   void HandleHello(const std::string& peer, uint64_t epoch,
                    const wire::HelloT& hello);
-  // "there are a, b", of the fleet's; only the first ones of many.
+  // Returns "there are a, b", a list of the fleet's engines; only the first
+  // ones if there are many.
   std::string SomeEngines() const;
   void HandleDrain(const std::string& peer, uint64_t id,
                    const wire::DrainT& drain);
-  // True if a planner moves the engine: the plan names it, or will once there
-  // is one.
+  // True if a planner moves the engine: the plan names it, or will do so once
+  // there is a plan.
   bool IsMoved(const std::string& engine) const;
-  // From a leader, which need not have greeted.
+  // Handles a plan from a leader, which need not have greeted.
   void HandlePlan(const std::string& peer, uint64_t id,
                   const wire::PlanNoticeT& notice);
   void HandleSteer(const std::string& peer, uint64_t id,
                    const wire::SteerT& steer);
-  // A message from a proxy that has greeted this daemon.
+  // Handles a message from a proxy that has greeted this daemon.
   void HandleRequest(const std::string& peer, Proxy* from,
                      const wire::MessageT& message);
   void Submit(const std::string& peer, Proxy* from, uint64_t id,
@@ -225,24 +230,25 @@ class AdmissionService {
   void Adopt(const std::string& peer, Proxy* from,
              const wire::RunningRequestT& running);
 
-  // All of the proxy's requests, waiting and running.
+  // Forgets all of the proxy's requests, waiting and running.
   void ForgetRequests(Proxy* proxy);
-  // Time at which the proxy is forgotten unless it is heard.
+  // Returns the time at which the proxy is forgotten unless it is heard from.
   static uint64_t PatienceEndsNs(const Proxy& proxy) {
     return proxy.lost ? 0 : proxy.heard_ns + kPeerPatienceNs;
   }
   void ForgetSilentProxies();
-  // Puts the counts of the demand into the window, once a second.
+  // Adds the counts of the demand to the window, once a second.
   void SampleDemand();
-  // Sets how many replicas of the model its demand wants, if that is known.
+  // Sets how many replicas the model's demand requires, if that is known.
   void MeasureWanted(
       sched::ModelId model,
       const std::map<sched::ReplicaId, sched::EngineFigures>& engines,
       metrics::ModelFigures* figures) const;
-  // Ends the drains of engines that an autoscaler has ended since, so that
-  // their next lives get requests.
+  // Ends the drains of engines that an autoscaler has since ended, so that
+  // these engines get requests when they start again.
   void EndDrains();
-  // Tells the scheduler which engines serve, and what KV they can be sure of.
+  // Sets in the scheduler which engines serve, and how much KV they can be sure
+  // of.
   void UpdateEngines();
   void SeeIdle();
   void SeeElsewhere();
@@ -256,11 +262,12 @@ class AdmissionService {
   }
   void LetRestElsewhere();
   void EvictIdle();
-  // Replicas give weights for KV, and get them back (admission_overload.cc).
+  // Has replicas give up weights for KV, or get them back
+  // (admission_overload.cc).
   void DropOrRestore();
   void Drop(size_t engine, const overload::KvLoad& load);
-  // The equal replica that DropTurns chooses, and how much of its copy is then
-  // read in all; nullopt if there is none now.
+  // The equal replica that DropTurns chooses, and how many bytes of its weights
+  // are then read in all; nullopt if there is no such replica now.
   struct Lender {
     const Sight* sight;
     uint64_t bytes;
@@ -280,8 +287,9 @@ class AdmissionService {
   bool HasReplicaHere(const Engine& engine) const;
   bool IsForNext(const std::string& engine) const;
   uint64_t SilentSince(const Engine& engine) const;
-  // True if every proxy has had the time to greet, and each that did has listed
-  // its requests. Until then an engine may seem idle while it runs some.
+  // True if every proxy has had time to greet, and each proxy that greeted has
+  // listed its requests. Until then, an engine may seem idle although it runs
+  // requests.
   bool KnowsWhatRuns() const {
     return daemon_.clock->NowNs() - began_ns_ >= kPeerPatienceNs &&
            proxies_.AllHaveTold();
@@ -294,7 +302,8 @@ class AdmissionService {
            !idle_.Rests(EngineIndex(engine.name), Now());
   }
   // Refuses requests for a model whose engines here are all drained or ended by
-  // the plan: it may have one elsewhere, and their time runs.
+  // the plan: another daemon may have an engine of that model, and the
+  // requests' time is running out.
   void SendAway();
   void BringStarting();
   // True if the engine's memory is on the host.
@@ -304,11 +313,11 @@ class AdmissionService {
   }
   bool AnyServes(sched::ModelId model) const;
   void Tell(const sched::Decision& decision);
-  // Engines of models that requests wait for, and of those of `refused`, for
-  // which the way back would have been too long.
+  // Calls back the engines of models that requests wait for, and of the models
+  // in `refused`, whose engines would have taken too long to return.
   void CallBack(const std::set<sched::ModelId>& refused);
-  // Reports the waits of requests whose proxies asked for it, if they still
-  // wait.
+  // Reports the waits of requests that still wait and whose proxies asked for
+  // the report.
   void TellWaits();
   std::unique_ptr<wire::EngineFiguresT> Figures(
       const Engine& engine, const sched::EngineFigures* figures) const;
@@ -333,7 +342,7 @@ class AdmissionService {
   std::map<sched::ModelId, uint32_t> listed_;  // engines in the fleet, by model
   std::set<std::string> planned_;  // engines here that are places of a planner
   std::map<std::string, uint64_t> view_token_bytes_;  // by engine with a view
-  // By engine; nullopt: it has no view now.
+  // Indexed by engine; nullopt if the engine has no view now.
   std::vector<absl::optional<bool>> uses_kv_;
   std::map<std::string, sched::ModelId> models_;
   sched::LocalScheduler scheduler_;
@@ -342,7 +351,7 @@ class AdmissionService {
   DemandWindow window_{kWindowS};  // samples demand_
   uint64_t sampled_ns_ = 0;        // demand_, last
   // Engines whose requests other daemons admit. If they have ranks here, they
-  // may leave this GPU, too.
+  // too may leave this GPU.
   const std::vector<std::string> elsewhere_;
   uint64_t saw_elsewhere_ns_ = 0;
   evict::IdleEngines idle_;  // of engines_, then of elsewhere_

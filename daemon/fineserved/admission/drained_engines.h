@@ -11,21 +11,24 @@
 
 namespace fineserve::admission {
 
-// The engines that get no new requests because an operator said so (fsctl
-// drain), by name, and whether the GPU is to be emptied. A drain lasts until it
-// is undone: it is kept in a file, one name a line, so it outlives a change of
-// the fleet and this daemon, but not the file's folder. Confined to a thread.
+// The engines that get no new requests because an operator drained them (fsctl
+// drain), by name, and whether the GPU must be emptied. A drain lasts until it
+// is undone. It is kept in a file, with one name on each line, so it outlives
+// this daemon and a change of the fleet, but not the file's folder. Confined to
+// a thread.
 class DrainedEngines {
  public:
-  // Reads the file at `path`, if there is one. Empty: nothing is kept.
+  // Reads the file at `path`, if it exists. If `path` is empty, nothing is
+  // kept.
   explicit DrainedEngines(std::string path);
 
   bool Has(const std::string& engine) const { return names_.count(engine) > 0; }
-  // True if the planner is to move all models away from this GPU.
+  // True if the planner must move all models away from this GPU.
   bool empties() const { return names_.count(kGpu) > 0; }
-  // Start of the engine's drain by SteadyNow's clock, whether it is drained by
-  // itself or with the GPU. For a drain from a former daemon it is the start of
-  // that daemon's last drain. nullopt if the engine is not drained.
+  // Returns the start of the engine's drain by SteadyNow's clock, whether the
+  // engine or the whole GPU is drained. For a drain from a former daemon, it is
+  // the start of that daemon's last drain. nullopt if the engine is not
+  // drained.
   absl::optional<absl::Time> Since(const std::string& engine) const;
 
   // Drains these engines, or ends their drains and the GPU's. Unavailable, with
@@ -35,8 +38,8 @@ class DrainedEngines {
   absl::Status Empty(std::vector<std::string> at_once);
 
  private:
-  // Names the whole GPU in the file. A daemon of the former release takes it
-  // for an engine's name.
+  // Denotes the whole GPU in the file. A daemon of the previous release takes
+  // it for an engine's name.
   static constexpr char kGpu[] = "*";
 
   using Names = std::map<std::string, absl::Time>;  // and since when

@@ -13,19 +13,20 @@
 
 namespace fineserve::admission {
 
-// A daemon's report about its GPU besides its engines.
+// The part of a daemon's report that describes its GPU, not its engines.
 struct GpuFacts {
   uint64_t memory_bytes = 0;  // of the device
   uint64_t pool_bytes = 0;
   uint64_t used_bytes = 0;         // of the pool, leased
   wire::FaultCounts refused = {};  // connections of other machines
-  // The machine's memory that processes and stores may use; 0: not known.
+  // The machine's memory that processes and stores may use, in bytes; 0 if
+  // unknown.
   uint64_t host_bytes = {};
 };
 
-// A daemon's report to the leader, without the plan that it knows, its proxies
-// and their counts. `gpu` is the UUID; `serves` says whether the engine of a
-// name serves. Pure, so the simulator makes its reports with it, too.
+// Returns a daemon's report to the leader, without the plan that it knows, its
+// proxies and their counts. `gpu` is the UUID; `serves` says whether the named
+// engine serves. Pure, so the simulator can use it too.
 wire::ReportT ReportOf(const std::string& gpu, const GpuFacts& facts,
                        const std::vector<ServingEngine>& engines,
                        absl::FunctionRef<bool(const std::string&)> serves,

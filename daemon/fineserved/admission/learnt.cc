@@ -36,7 +36,7 @@ bool ReadCoefficient(absl::string_view text, double* number) {
          *number >= 0;
 }
 
-// From the fields that begin at `at`.
+// Reads the sums from the fields that begin at `at`.
 bool ReadSums(const Fields& fields, size_t at, sched::Correction* correction) {
   sched::Correction::Sums sums;
   if (!ReadPositive(fields[at], &sums.actual_us) ||

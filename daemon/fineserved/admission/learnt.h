@@ -9,12 +9,13 @@
 
 namespace fineserve::admission {
 
-// Corrections that serving has taught, by name: they outlive fleet and daemon.
+// Corrections that were learnt from serving, by name, so that they outlive
+// fleet and daemon.
 struct Learnt {
   struct Engine {
     std::string model;
-    // The profile that the corrections are for; they do not apply to another
-    // one.
+    // The profile that the corrections were learnt for; they do not apply to
+    // any other profile.
     sched::Profile profile;
     sched::Corrections corrections;
   };
@@ -28,7 +29,8 @@ struct Learnt {
 //     (ACTUAL_US PREDICTED_US OBSERVED) of prefill, and of decode
 //   model NAME TOKENS
 std::string TextOf(const Learnt& learnt);
-// Skips lines in any other form, and numbers that no service could have learnt.
+// Reads the text. Skips lines in any other form, and numbers that no service
+// could have learnt.
 Learnt ReadLearnt(absl::string_view text);
 
 }  // namespace fineserve::admission

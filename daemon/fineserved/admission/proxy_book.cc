@@ -10,7 +10,7 @@ using sched::RequestId;
 
 namespace {
 
-// CLOCK_MONOTONIC, `seconds` before `now_ns`.
+// Returns the time `seconds` before `now_ns` (CLOCK_MONOTONIC).
 uint64_t Before(uint64_t now_ns, double seconds) {
   return now_ns - std::min(now_ns, static_cast<uint64_t>(seconds * 1e9));
 }

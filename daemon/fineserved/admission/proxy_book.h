@@ -36,7 +36,7 @@ class ProxyBook {
     std::map<std::string, bool> serves;       // by engine
     std::set<std::string> stopped;            // engines, by an operator
     std::map<std::string, Trouble> troubles;  // by engine, if it has one
-    // For each engine that does not serve, the time since when.
+    // For each engine that does not serve, the time since which it has not.
     std::map<std::string, uint64_t> silent_ns;
     uint64_t unscheduled = 0;  // requests, by its own word
     std::unordered_map<uint64_t, sched::RequestId> requests;  // by its own id
@@ -52,24 +52,24 @@ class ProxyBook {
   const std::map<std::string, Proxy>& all() const { return proxies_; }
   bool empty() const { return proxies_.empty(); }
   bool Has(const std::string& peer) const { return proxies_.count(peer) != 0; }
-  // Null: it has not greeted this daemon, or was dropped since.
+  // Returns null if the peer has not greeted this daemon, or was dropped since.
   Proxy* Find(const std::string& peer);
   const Origin* FindOrigin(sched::RequestId id) const;
 
   // True if each proxy that has greeted has also listed its running requests,
-  // which its second greeting does.
+  // which it does in its second greeting.
   bool AllHaveTold() const;
-  // The oldest plan that a proxy follows; UINT64_MAX without proxies.
+  // Returns the oldest plan that a proxy follows; UINT64_MAX without proxies.
   uint64_t OldestPlan() const;
 
-  // Replaces what the proxy said about the engines, and adds the proxy if it is
-  // new.
+  // Replaces what is known from the proxy about the engines, and adds the proxy
+  // if it is new.
   Proxy* Greet(const std::string& peer, const wire::HelloT& hello,
                uint64_t now_ns);
   void Drop(const std::string& peer);
 
-  // Gives a proxy's request an id for the scheduler; nullopt if it has one
-  // already.
+  // Gives a proxy's request an id for the scheduler; nullopt if the request
+  // already has one.
   absl::optional<sched::RequestId> Enter(Proxy* from, Origin origin);
   void Forget(sched::RequestId id);
   // Forgets all requests of the proxy, waiting and running, and returns them.
@@ -78,10 +78,10 @@ class ProxyBook {
   // True if any proxy says that the engine serves.
   bool Serves(const std::string& engine) const;
   bool IsStopped(const std::string& engine) const;
-  // When the last proxy lost the engine; 0 if none says.
+  // Returns when the last proxy lost the engine; 0 if no proxy says.
   uint64_t SilentSince(const std::string& engine) const;
-  // Each trouble of the engine, with the earliest time since when a proxy has
-  // known it.
+  // Returns each trouble of the engine, with the earliest time since which a
+  // proxy has known it.
   std::map<std::string, uint64_t> TroublesOf(const std::string& engine) const;
 
  private:

@@ -9,7 +9,7 @@ using sched::ModelId;
 
 using TakesNone = absl::FunctionRef<bool(const std::string& engine)>;
 
-// True if the model has engines here and none of them takes a request.
+// True if the model has engines here and none of them takes requests.
 bool IsClosed(ModelId model, const std::vector<ServingEngine>& engines,
               TakesNone takes_none) {
   bool any = false;

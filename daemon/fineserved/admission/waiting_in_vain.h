@@ -11,10 +11,10 @@
 
 namespace fineserve::admission {
 
-// The requests, in order of arrival, whose model has engines here but none that
-// will take them: another daemon may have one, and their time runs.
-// `takes_none` is true for an engine that the plan or an operator has ended,
-// rather than one that is away for a while. Pure.
+// Returns the requests, in order of arrival, whose model has engines here but
+// none that will take them: another daemon may have one, and the requests' time
+// is running out. `takes_none` is true for an engine that the plan or an
+// operator has ended, rather than one that is away for a while. Pure.
 std::set<sched::RequestId> WaitingInVain(
     const std::vector<ServingEngine>& engines,
     absl::FunctionRef<bool(const std::string& engine)> takes_none,

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kSecondsOfUs = 1e-6;
 
-// Largest number of mean requests that a replica may run together.
+// Returns the largest number of mean requests that a replica may run at once.
 uint32_t MostTogether(const sched::ModelSpec& model,
                       const ReplicaAbility& ability, const Demand& demand) {
   uint64_t most = model.max_batch;
@@ -28,7 +28,8 @@ uint32_t MostTogether(const sched::ModelSpec& model,
   return static_cast<uint32_t>(std::max<uint64_t>(most, 1));
 }
 
-// The figures that a measurement of a batch of mean requests would give.
+// Returns the figures that a measurement of a batch of mean requests would
+// give.
 plan::OperatingPoint PointAt(const sched::ModelSpec& model,
                              const ReplicaAbility& ability, uint32_t prompt,
                              uint32_t batch) {
@@ -44,7 +45,8 @@ plan::OperatingPoint PointAt(const sched::ModelSpec& model,
           std::max(step, 1.0) * kSecondsOfUs};
 }
 
-// Batches up to `most`, each about a fifth larger than the one before.
+// Builds a profile of batches up to `most`, each about a fifth larger than the
+// one before.
 plan::Profile ProfileOf(const sched::ModelSpec& model,
                         const ReplicaAbility& ability, uint32_t prompt,
                         uint32_t most) {

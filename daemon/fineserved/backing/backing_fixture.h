@@ -14,8 +14,8 @@ namespace fineserve::backing {
 // The pool of this folder's tests: 8 slabs of two granules.
 inline constexpr slab::PoolGeometry kGeometry = {4096, 2, 8};
 
-// An emulated machine of 64 MiB for a test program. To be added as a global
-// environment, since the driver reads the machine's place only once.
+// An emulated machine of 64 MiB for a test program. Add it as a global
+// environment, because the driver reads the machine's location only once.
 class EmulatedMachine : public ::testing::Environment {
  public:
   void SetUp() override {

@@ -46,7 +46,7 @@ absl::Status CudaBacking::TakeKept(const std::vector<slab::SlabId>& present,
       progress(++done, static_cast<uint32_t>(present.size()));
     }
   }
-  // Slabs that were about to join the pool, or had just left it.
+  // Forgets slabs that were about to join the pool, or had just left it.
   for (const auto& [granule, descriptor] : *kept) {
     if (keeper_) keeper_->forget(granule);
   }
@@ -215,7 +215,7 @@ absl::Status CudaBacking::StartZero(slab::SlabId slab) {
   const driver::EntryPoints& call = driver_.call();
   absl::Status s = MapKept(slab);
   if (!s.ok()) return Failed(s);
-  // Slabs are multiples of 2 MiB, so 32-bit words cover them.
+  // Slabs are multiples of 2 MiB, so 32-bit words fill them exactly.
   s = ToStatus(call,
                call.cuMemsetD32Async(AddressOf(slab), 0,
                                      geometry_.slab_bytes() / 4, stream_),
@@ -227,8 +227,9 @@ absl::Status CudaBacking::StartZero(slab::SlabId slab) {
   return absl::OkStatus();
 }
 
-// After a fault of the device every call on the context fails, even a harmless
-// query. So the query tells such a fault from a call that may succeed later.
+// After a fault of the device, every call on the context fails, even a harmless
+// query. The query thus distinguishes such a fault from an error after which a
+// call may succeed later.
 absl::Status CudaBacking::Failed(const absl::Status& s) {
   const driver::EntryPoints& call = driver_.call();
   const driver::CUresult state = call.cuStreamQuery(stream_);
@@ -246,7 +247,7 @@ absl::StatusOr<std::vector<slab::SlabId>> CudaBacking::TakeZeroed() {
     const driver::CUresult result = call.cuEventQuery(fills_.front().event);
     if (result == driver::CUDA_ERROR_NOT_READY) break;
     if (result != driver::CUDA_SUCCESS) {
-      // Report the fills that have completed; the next call fails.
+      // Reports the fills that have completed; the next call fails.
       if (!done.empty()) break;
       return ToStatus(call, result, "zero fill");
     }

@@ -17,30 +17,31 @@
 
 namespace fineserve::backing {
 
-// A pool on a CUDA driver. The daemon maps granules side by side, to zero
-// them, and exports them on request. Confined to the thread that created it,
-// in which its context is current.
+// A pool on a CUDA driver. The daemon maps granules side by side to zero them,
+// and exports them on request. Confined to the thread that created it, on which
+// its context is current.
 class CudaBacking final : public Backing {
  public:
   // Called after each slab that Create makes, with slabs made and slabs to
   // make.
   using Progress = void (*)(uint32_t done, uint32_t of);
 
-  // Granules of a pool by their number in it.
+  // A pool's granules by their index in the pool.
   using Granules = std::map<uint32_t, driver::Descriptor>;
   // The keeper of the granules' descriptors, which lets the pool outlive this
-  // process. `keep` has it when it returns; `forget` undoes that.
+  // process. When `keep` returns, the keeper has the descriptor; `forget`
+  // undoes that.
   struct Keeper {
     std::function<absl::Status(uint32_t granule, int descriptor)> keep;
     std::function<void(uint32_t granule)> forget;
   };
 
-  // Makes the slabs in `present` out of new granules or, if all of theirs were
-  // `kept`, out of those. Kept granules of other slabs are released.
-  // ResourceExhausted if the GPU has too little free; DataLoss if only some
-  // were kept. Without `nvml` DevicePids fails, and quarantined slabs stay
-  // quarantined; the caller logs why. `terminate` is for MpsWork; without it a
-  // dead MPS client is awaited until its server is gone.
+  // Makes the slabs in `present` out of new granules or, if all of a slab's
+  // granules were `kept`, out of the kept ones. Kept granules of other slabs
+  // are released. ResourceExhausted if the GPU has too little free memory;
+  // DataLoss if only some were kept. Without `nvml`, DevicePids fails and
+  // quarantined slabs stay quarantined; the caller logs why. `terminate` is for
+  // MpsWork; without it, a dead MPS client is awaited until its server is gone.
   static absl::StatusOr<std::unique_ptr<CudaBacking>> Create(
       const driver::Driver& driver, const Device& device,
       const slab::PoolGeometry& geometry,
@@ -69,11 +70,11 @@ class CudaBacking final : public Backing {
     driver::CUevent event;
   };
 
-  // A slab's granules, each mapped; mappings die first. Each is exported once,
-  // because an export needs the device node, which a container may lose;
-  // engines and the keeper get copies of the descriptor. A kept slab has only
-  // descriptors until it is to be filled: a daemon that takes over would be
-  // held up by thousands of imports, and engines hold most slabs.
+  // A slab's granules, each mapped; mappings are destroyed first. Each granule
+  // is exported once, because an export needs the device node, which a
+  // container may lose; engines and the keeper get copies of the descriptor. A
+  // kept slab has only descriptors until it must be filled: thousands of
+  // imports would delay a daemon that takes over, and engines hold most slabs.
   struct SlabMemory {
     std::vector<driver::Descriptor> descriptors;
     std::vector<driver::Granule> granules;
@@ -108,7 +109,7 @@ class CudaBacking final : public Backing {
   const absl::StatusOr<Nvml> nvml_;
   const absl::optional<Keeper> keeper_;
   MpsWork mps_;  // of the thread that lists processes
-  // Destroyed from the last to the first.
+  // Members are destroyed from the last to the first.
   driver::Context context_;
   driver::Reservation range_;
   std::vector<SlabMemory> slabs_;

@@ -125,7 +125,8 @@ void DeviceThread::Post(Lane* lane, Call call) {
 }
 
 std::vector<Completion> DeviceThread::Take() {
-  // First: what is put in from here on makes it readable again.
+  // Reads the event first, so that anything put in from here on makes it
+  // readable again.
   eventfd_t count;
   eventfd_read(ready_.get(), &count);
   std::deque<Completion> done = done_.TakeAll();
@@ -144,7 +145,8 @@ DeviceThread::Call DeviceThread::Next(Lane* lane) {
     const bool filling = lane == &driver_ && queue_.filling();
     pollfd wake = {lane->wake.get(), POLLIN, 0};
     ppoll(&wake, 1, filling ? &kFillPoll : nullptr, nullptr);
-    // First: what is posted from here on makes it readable again.
+    // Reads the event first, so that anything posted from here on makes it
+    // readable again.
     eventfd_t count;
     eventfd_read(lane->wake.get(), &count);
     lane->calls = lane->posted.TakeAll();

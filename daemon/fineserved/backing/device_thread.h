@@ -20,9 +20,9 @@
 namespace fineserve::backing {
 
 // A queue from several threads to one thread, which takes all items in order.
-// It is free of locks, since the taker would have to wait for a giver that was
-// descheduled while it held one. Any thread may call Put, one at a time
-// TakeAll.
+// It is lock-free: with a lock, the taker would have to wait for a giver that
+// was descheduled while it held the lock. Any thread may call Put; only one
+// thread at a time may call TakeAll.
 template <typename T>
 class Mailbox {
  public:
@@ -84,16 +84,16 @@ struct Exported {
   std::vector<driver::Descriptor> granules;  // up to the first that failed
   absl::Status status;                       // of the one that failed
 };
-// This process has lost the device; no other call completes.
+// This process has lost the device; no further call completes.
 struct Lost {
   absl::Status why;
 };
 using Completion =
     absl::variant<Made, Zeroed, Listed, Measured, Exported, Lost>;
 
-// The calls that a pool makes on its backing, in order. None of them waits, so
-// a slow driver holds up only the pool (the teardown of a context blocks NVML
-// and the driver for seconds). See Backing for what they do.
+// The calls that a pool makes on its backing, in order. None of them blocks, so
+// a slow driver delays only the pool's own work (the teardown of a context
+// blocks NVML and the driver for seconds). See Backing for what the calls do.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
@@ -101,12 +101,12 @@ class DeviceQueue {
   virtual void Make(slab::SlabId slab) = 0;  // → Made
   virtual void Fill(slab::SlabId slab) = 0;  // → Zeroed
   virtual void Drop(slab::SlabId slab) = 0;
-  // `awaited`: the dead processes that are waited for. → Listed
+  // `awaited`: the dead processes whose end is awaited. → Listed
   virtual void ListProcesses(std::vector<pid_t> awaited) = 0;
   // A process has joined.
   virtual void NoteProcesses() = 0;
   virtual void MeasureFree() = 0;  // → Measured
-  // Exports these granules; the ticket names the request. → Exported
+  // Exports these granules; `ticket` identifies the request. → Exported
   virtual void Export(uint64_t ticket, std::vector<uint32_t> granules) = 0;
 
   // Returns the results of the calls since the last Take.
@@ -127,7 +127,8 @@ class InlineQueue : public DeviceQueue {
   void MeasureFree() override;
   void Export(uint64_t ticket, std::vector<uint32_t> granules) override;
   std::vector<Completion> Take() override;
-  // True if fills are under way, so that Take brings something without a call.
+  // True if fills are under way, so that Take may return something although no
+  // call was made.
   bool filling() const { return filling_ > 0; }
 
  private:
@@ -136,12 +137,12 @@ class InlineQueue : public DeviceQueue {
   uint32_t filling_ = 0;
 };
 
-// Makes the calls on threads of its own, which alone use the backing while this
-// object lives: one for the driver, and one to list processes, because NVML
-// waits for seconds while the driver tears a process down. The caller shares no
-// lock with them, so that it waits for neither. The destructor lets the calls
-// under way end and drops those that have not begun. One thread calls; any may
-// wait for the descriptor.
+// Makes the calls on its own threads, which alone use the backing while this
+// object lives: one thread for the driver, and one to list processes, because
+// NVML blocks for seconds while the driver tears a process down. The caller
+// shares no lock with these threads, so it waits for neither. The destructor
+// lets the calls under way end and drops calls that have not begun. One thread
+// makes the calls; any thread may wait for the descriptor.
 class DeviceThread final : public DeviceQueue {
  public:
   explicit DeviceThread(Backing* backing);
@@ -169,7 +170,7 @@ class DeviceThread final : public DeviceQueue {
   };
 
   void Post(Lane* lane, Call call);
-  // The next call; null when it is time to stop, or for fills to be looked at.
+  // Returns the next call; null when the thread must stop or check the fills.
   Call Next(Lane* lane);
   void Finish(std::vector<Completion> done);
   void RunDriver();

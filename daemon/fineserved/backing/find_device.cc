@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<Device>> ListDevices(const Driver& driver,
   return devices;
 }
 
-// The indices in `devices` that `wanted` names.
+// Returns the indices in `devices` that `wanted` names.
 std::vector<size_t> Matches(const std::vector<Device>& devices,
                             absl::string_view wanted) {
   std::vector<size_t> matches;
@@ -114,7 +114,8 @@ absl::Status RequireAttribute(const Driver& driver, const Device& device,
       device.name, " cannot hold a pool: it does not support ", what));
 }
 
-// CU_COMPUTEMODE_*: in every other mode at most one process can use the GPU.
+// CU_COMPUTEMODE_*: in every mode but the default one, at most one process can
+// use the GPU.
 constexpr int kDefaultMode = 0;
 constexpr int kProhibitedMode = 2;
 

@@ -9,7 +9,7 @@
 
 namespace fineserve::backing {
 
-// A daemon's facts about its GPU. Plain value.
+// What a daemon knows about its GPU. Plain value.
 struct Device {
   driver::CUdevice ordinal = 0;
   uint8_t uuid[16] = {};
@@ -26,19 +26,19 @@ struct DeviceChoice {
   std::string gpu;
   std::string emulated_folder;
   bool emulated() const { return gpu.rfind("emulated", 0) == 0; }
-  // The library to load: libcuda.so.1, real or emulated.
+  // Returns the library to load: libcuda.so.1, real or emulated.
   std::string DriverLibrary() const;
   // Its NVML.
   std::string NvmlLibrary() const;
 };
 
 // Says which of the driver's device nodes below `folder` this process cannot
-// open, why, and the cure; empty if it can open all. cuInit does not say which
-// one is missing.
+// open, why, and the remedy; empty if it can open all. cuInit does not say
+// which node is missing.
 std::string NodeTrouble(const std::string& folder = "/dev");
 
-// True if `device` has access to the memory of the GPU with this UUID, and the
-// driver shows that one to this process. Any thread.
+// True if `device` can access the memory of the GPU with this UUID, and the
+// driver shows that GPU to this process. Any thread.
 bool ReadsPeer(const driver::Driver& driver, driver::CUdevice device,
                const std::string& peer_uuid);
 

@@ -11,12 +11,12 @@ using metrics::DriverCall;
 template <typename Call>
 auto MeasuredBacking::Measured(DriverCall which, Call call) {
   Calls& calls = calls_[static_cast<size_t>(which)];
-  // The device's own time, which no test needs to set.
+  // Measures the device's real time, which no test needs to set.
   const RealClock clock;
   const uint64_t began_ns = clock.NowNs();
   auto result = call();
   calls.times.Add(clock.NowNs() - began_ns);
-  // Relaxed: a statistic that publishes nothing else.
+  // Relaxed: a statistic, which publishes no other data.
   if (!result.ok()) calls.errors.fetch_add(1, std::memory_order_relaxed);
   return result;
 }

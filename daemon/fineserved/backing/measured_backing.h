@@ -12,8 +12,8 @@
 
 namespace fineserve::backing {
 
-// Another backing, whose calls it counts and times. Figures may be read by any
-// thread.
+// Wraps another backing, and counts and times its calls. Figures may be read by
+// any thread.
 class MeasuredBacking final : public Backing {
  public:
   explicit MeasuredBacking(std::unique_ptr<Backing> backing)
@@ -42,7 +42,7 @@ class MeasuredBacking final : public Backing {
     std::atomic<uint64_t> errors{0};
   };
 
-  // Makes `call`, which gives a Status or a StatusOr.
+  // Makes `call`, which returns a Status or a StatusOr.
   template <typename Call>
   auto Measured(metrics::DriverCall which, Call call);
 

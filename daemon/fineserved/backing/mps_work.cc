@@ -17,10 +17,10 @@
 namespace fineserve::backing {
 namespace {
 
-// Lists come every 50 ms while a quarantine lasts.
+// While a quarantine lasts, a list is taken every 50 ms.
 constexpr int kListsBetweenTries = 20;
 
-// How long the control program may take. Heuristic.
+// Longest time that the control program may take. Heuristic.
 constexpr int kControlMs = 5'000;
 
 constexpr char kControl[] = "nvidia-cuda-mps-control";

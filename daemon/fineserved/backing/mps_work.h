@@ -23,15 +23,17 @@ namespace fineserve::backing {
 // thread.
 class MpsWork {
  public:
-  // Asks the server to end what is left of a client's work; true once it has.
+  // Asks the server to end the rest of a client's work; true once the server
+  // has ended it.
   using Terminate = std::function<bool(pid_t server, pid_t client)>;
   explicit MpsWork(Terminate terminate) : terminate_(std::move(terminate)) {}
 
   // Learns from a list which processes are clients of which server.
   void Saw(const DeviceProcesses& listed);
 
-  // Returns the dead processes in `awaited` whose work may still run though
-  // `listed`, which was Seen, does not name them. Asks the servers.
+  // Returns the dead processes in `awaited` whose work may still run although
+  // `listed`, which was passed to Saw, does not name them. Asks the servers to
+  // end that work.
   std::vector<pid_t> StillAtWork(const DeviceProcesses& listed,
                                  const std::vector<pid_t>& awaited);
 
@@ -48,7 +50,7 @@ class MpsWork {
 };
 
 // Has MPS's control daemon terminate the client's work. `pipes` are the folders
-// in which it may have its pipes; "" is its default.
+// that may contain its pipes; "" is its default.
 bool TerminateMpsClient(const std::vector<std::string>& pipes, pid_t server,
                         pid_t client);
 

@@ -28,7 +28,7 @@ constexpr int kSinceLoad = 0;
 constexpr char kList[] = "nvmlDeviceGetComputeRunningProcesses_v3";
 constexpr char kMpsList[] = "nvmlDeviceGetMPSComputeRunningProcesses_v3";
 
-// As the kernel shortens the program's name, nvidia-cuda-mps-server.
+// The program's name, nvidia-cuda-mps-server, as the kernel shortens it.
 constexpr char kMpsServerComm[] = "nvidia-cuda-mps";
 
 bool IsMpsServer(pid_t pid) {
@@ -157,7 +157,7 @@ std::vector<pid_t> DeviceProcesses::All() const {
   return pids;
 }
 
-// An MPS client that starts and ends between the two lists is rightly in
+// If an MPS client starts and ends between the two lists, it is rightly in
 // neither.
 absl::StatusOr<DeviceProcesses> Nvml::Processes() const {
   absl::StatusOr<std::vector<pid_t>> direct =

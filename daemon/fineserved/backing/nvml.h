@@ -23,9 +23,9 @@ struct DeviceProcesses {
   std::vector<pid_t> All() const;
 };
 
-// The driver's list of processes on a GPU, from NVML: the only source that
-// still names a process that has exited while its device work or teardown goes
-// on. Confined to one thread.
+// The driver's list of processes on a GPU, from NVML. Only NVML still names a
+// process that has exited while its device work or teardown goes on. Confined
+// to one thread.
 class Nvml {
  public:
   // Loads `library` and finds the GPU. NotFound if either does not exist;
@@ -33,16 +33,16 @@ class Nvml {
   static absl::StatusOr<Nvml> Load(const std::string& library,
                                    const uint8_t (&gpu_uuid)[16]);
 
-  // Whether confidential computing is on, as far as this NVML knows.
+  // True if confidential computing is on, as far as this NVML knows.
   bool confidential() const;
 
-  // All processes with work on the GPU, clients of MPS among them. An error if
-  // some may be missing: the list is full, or names an MPS server whose clients
-  // this NVML cannot list.
+  // Returns all processes with work on the GPU, clients of MPS among them. An
+  // error if some may be missing: the list is full, or names an MPS server
+  // whose clients this NVML cannot list.
   absl::StatusOr<DeviceProcesses> Processes() const;
 
-  // How many uncorrectable errors the GPU's memory has had since the driver was
-  // loaded; 0 if NVML does not say.
+  // Returns how many uncorrectable errors the GPU's memory has had since the
+  // driver was loaded; 0 if NVML does not say.
   uint64_t MemoryErrors() const;
 
  private:

@@ -60,7 +60,7 @@ absl::StatusOr<uint64_t> SimBacking::FreeBytes() {
 absl::StatusOr<std::vector<pid_t>> SimBacking::DevicePids(
     const std::vector<pid_t>& /*awaited*/) {
   absl::StatusOr<std::vector<pid_t>> pids = pids_;
-  // A daemon has a context on its GPU, so it is listed, too.
+  // The daemon has a context on its GPU, so it is listed too.
   if (pids.ok() && !foreign_pids_) pids->push_back(getpid());
   return pids;
 }

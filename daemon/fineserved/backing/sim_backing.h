@@ -31,19 +31,19 @@ class SimBacking final : public Backing {
       const std::vector<pid_t>& awaited) override;
   uint64_t MemoryErrors() override { return memory_errors_; }
 
-  // Fills complete in TakeZeroed only while this is on, as it is at first.
+  // Sets whether fills complete in TakeZeroed. Initially they do.
   void set_zeroing_completes(bool completes) { completes_ = completes; }
   // Sets the processes that the driver lists besides this one.
   void set_device_pids(absl::StatusOr<std::vector<pid_t>> pids) {
     pids_ = std::move(pids);
   }
-  // The driver lists the processes of another pid namespace.
+  // Sets whether the driver lists the processes of another pid namespace.
   void set_foreign_pids(bool foreign) { foreign_pids_ = foreign; }
   void set_memory_errors(uint64_t errors) { memory_errors_ = errors; }
   // Makes fills fail with `why`: the device is lost.
   void set_device_lost(absl::Status why) { lost_ = std::move(why); }
-  // The GPU's free memory while the pool has none; FreeBytes returns it less
-  // the pool's.
+  // Sets the GPU's free memory without a pool; FreeBytes returns it less the
+  // pool's memory.
   void set_device_bytes(uint64_t bytes) { device_bytes_ = bytes; }
   // StartZero fails while this is on.
   void set_zeroing_fails(bool fails) { zeroing_fails_ = fails; }

@@ -17,20 +17,21 @@ using slab::EngineId;
 
 namespace {
 
-// Assumed ns for each byte until an activation has been measured: 50 GB/s, a
-// PCIe link of the fifth generation. With a slower guess, requests whose
-// activations would correct it would be refused.
+// Nanoseconds assumed for each byte until an activation has been measured: 50
+// GB/s, a fifth-generation PCIe link. If the guess were slower, the requests
+// whose activations would correct it would be refused.
 constexpr double kUnknownPace = 0.02;
 constexpr size_t kPaces = 8;
 // An engine stays after a failed eviction: kFirstStayNs at first, twice as long
 // after each further failure, kLongestStayNs at most.
 constexpr uint64_t kFirstStayNs = 10'000'000'000;
 constexpr uint64_t kLongestStayNs = 640'000'000'000;
-// If others wait for memory, it may be asked after this part of that time.
+// If others wait for memory, the engine may be asked after this fraction of
+// that time.
 constexpr uint64_t kStayIfOthersWait = 4;
-// An engine waits likewise after a failed return to several GPUs, for a random
-// part of the time, so that two which want each other's memory do not try at
-// the same time forever.
+// After a failed return to several GPUs, an engine waits likewise, but for a
+// random part of the time, so that two engines that want each other's memory do
+// not try at the same time forever.
 constexpr uint64_t kFirstWaitNs = 1'000'000'000;
 constexpr uint64_t kLongestWaitNs = 16'000'000'000;
 // Interval between two messages to another daemon about an engine that it
@@ -53,7 +54,7 @@ uint64_t OutBytes(const abi::MoveReport& report) {
 void MoveBook::Report(MoverId id, EngineId engine,
                       const abi::MoveReport& report) {
   Mover& mover = movers_[id];
-  // The report was sent before the order arrived; its result will come.
+  // The report was sent before the order arrived; the order's result will come.
   if (mover.order != 0 && report.order != mover.order) return;
   const uint32_t order = std::exchange(mover.order, 0);
   const bool came =
@@ -79,7 +80,7 @@ void MoveBook::Report(MoverId id, EngineId engine,
     Fail(engine, &move->second, abi::Printable(report.why),
          report.lacks_room != 0 ? absl::StatusCode::kResourceExhausted
                                 : absl::StatusCode::kFailedPrecondition);
-    // The process keeps what it had dropped before.
+    // The process keeps what it had dropped earlier.
     if (move->second.asked == Place::kDropped) move->second.to = report.place;
     if (report.place == Place::kHost) LeaveAgain(engine, &move->second);
   } else if (report.place == move->second.asked) {
@@ -128,7 +129,7 @@ bool MoveBook::LacksRanks(EngineId engine) const {
   return ranks < wanted;
 }
 
-// Gives orders like any others, but awaits no result.
+// Gives orders as for any other move, but awaits no result.
 bool MoveBook::TellLed(EngineId engine, Place at, Place to) {
   bool any = false;
   for (const auto& [id, mover] : movers_) {
@@ -164,7 +165,8 @@ bool MoveBook::PassOnLeave(EngineId engine) {
   return false;
 }
 
-// The reported place is the answer; at rest, the engine is on its way.
+// Takes the reported place as the answer; a process at rest means that the
+// engine is on its way.
 void MoveBook::NoteAnswer(EngineId engine, const abi::MoveReport& report) {
   const auto asked = asked_.find(engine);
   if (asked == asked_.end()) return;
@@ -219,8 +221,8 @@ bool MoveBook::StayOut(EngineId engine) {
   return true;
 }
 
-// Answers by an order that is fulfilled already, so that the rank just reports;
-// its own daemon gets that report as well.
+// Answers with an order that is already fulfilled, so that the rank only
+// reports; the daemon that moves the rank gets that report too.
 void MoveBook::Decline(MoverId rank) {
   const auto found = movers_.find(rank);
   if (found == movers_.end() || found->second.order != 0 ||
@@ -297,7 +299,7 @@ void MoveBook::Fail(EngineId engine, Move* move, const std::string& why,
 }
 
 // Has the processes that have come back leave again. Otherwise two engines,
-// each with memory on one GPU that the other lacks, would wait forever.
+// each with memory on one GPU that the other engine lacks, would wait forever.
 void MoveBook::LeaveAgain(EngineId engine, Move* move) {
   const bool spans = Any(engine, [](const Mover& mover) {
     return mover.report.seat == Seat::kRank;
@@ -309,7 +311,7 @@ void MoveBook::Gone(MoverId id) {
   const auto found = movers_.find(id);
   if (found == movers_.end()) return;
   const EngineId engine = found->second.engine;
-  // A resting process may go on without the others.
+  // A resting process may continue without the others.
   const bool was_moving =
       found->second.order != 0 || found->second.report.place == Place::kAtRest;
   movers_.erase(found);
@@ -430,7 +432,7 @@ void MoveBook::OrderAll(EngineId engine, Move* move, Place to, Is is) {
   }
 }
 
-// False if no process has anything left to do.
+// Sends orders. False if no process has anything left to do.
 bool MoveBook::SendOrders(EngineId engine, Move* move) {
   const auto any_moves = [&](auto towards) {
     return Any(engine, [&](const Mover& mover) {

@@ -18,8 +18,8 @@
 
 namespace fineserve::server {
 
-// An order to drop parameters, until `bytes` are dropped in all or no more can
-// be.
+// An order to drop parameters until `bytes` are dropped in all, or no further
+// ones can be dropped.
 struct ParameterDrop {
   abi::ShareAddress lender = {};
   uint64_t bytes = 0;
@@ -75,54 +75,57 @@ class MoveBook {
   // needed, which activates the engine. It then waits for the next order.
   void Report(MoverId mover, slab::EngineId engine,
               const abi::MoveReport& report);
-  // The engine's memory exists and is being filled: the time of its way back
-  // counts from now on.
+  // Records that the engine's memory exists and is being filled: the time of
+  // its return counts from now on.
   void Fills(slab::EngineId engine);
-  // Need brings the engine's memory back, Leave has it leave, unless a move is
-  // under way. False if nothing begins. If another daemon moves the engine, its
-  // processes ask that daemon; Leave makes them do so at most once a second.
+  // Need brings the engine's memory back and Leave has it leave, unless a move
+  // is under way. False if nothing begins. If another daemon moves the engine,
+  // its processes ask that daemon; Leave makes them do so at most once a
+  // second.
   bool Need(slab::EngineId engine);
   bool Leave(slab::EngineId engine);
-  // Has an engine of one process drop parameters for the lender's, or get them
-  // back. False if nothing begins.
+  // Drop has an engine of one process drop parameters and read the lender's;
+  // Restore has it get them back. False if nothing begins.
   bool Drop(slab::EngineId engine, const ParameterDrop& drop);
   bool Restore(slab::EngineId engine);
-  // This daemon moves the engine, and the daemon of another of its GPUs needs
-  // its room. StayOut keeps the engine away until kStayOutNs after it has left;
-  // false if it is here and does not leave. Decline answers that it stays.
+  // For an engine that this daemon moves, when the daemon of another of its
+  // GPUs needs the engine's room. StayOut keeps the engine away until
+  // kStayOutNs after it has left; false if it is on the GPU and does not leave.
+  // Decline answers that it stays.
   bool StayOut(slab::EngineId engine);
   void Decline(MoverId rank);
   static constexpr uint64_t kStayOutNs = 2'000'000'000;
-  // This GPU's room is for `engine`: others that are out and moved by other
-  // daemons are to stay out. To be called repeatedly.
+  // Reserves this GPU's room for `engine`: other engines that are out and that
+  // other daemons move must stay out. Call it repeatedly.
   void KeepOthersOut(slab::EngineId engine);
   // True if the engine was lately asked to leave, and the daemon that moves it
   // declined because it has requests.
   bool HasDeclined(slab::EngineId engine) const;
   // The mover's process or connection has ended.
   void Gone(MoverId mover);
-  // Asks for a move on behalf of an operator. `drop` is for kDropped, which
-  // only an engine of one process can reach.
+  // Asks for a move on behalf of an operator. `drop` is for kDropped, which is
+  // possible only for an engine of one process.
   void Ask(AskerId asker, slab::EngineId engine, abi::Place to,
            const ParameterDrop& drop = {});
   // The asker has gone; its move goes on.
   void AskerGone(AskerId asker);
 
-  // Bytes that the engine had in this GPU's memory.
+  // Returns the bytes that the engine had in this GPU's memory.
   uint64_t EvictedBytes(slab::EngineId engine) const;
-  // Where the engine's memory of this GPU is. Nullopt if no memory of it can
-  // move, if it could not leave lately, or if the daemon that moves it is away.
-  // An engine that leaves counts as away, one that comes as not there yet.
+  // Returns where the engine's memory of this GPU is. Nullopt if none of that
+  // memory can move, if it recently failed to leave, or if the daemon that
+  // moves it is away. An engine that is leaving counts as away; an engine that
+  // is returning, as not there yet.
   absl::optional<evict::Residence> ResidenceOf(slab::EngineId engine) const;
-  // The engine's dropped parameters, as it reports them.
+  // Returns the engine's dropped parameters, as the engine reports them.
   admission::EngineKv::Dropped DroppedOf(slab::EngineId engine) const;
-  // Estimated µs until the engine is on the GPU if it is asked back now; 0 if
-  // it is there.
+  // Returns the estimated µs until the engine is on the GPU if it is asked back
+  // now; 0 if it is there.
   sched::Micros BackIn(slab::EngineId engine) const;
   // AnyLeaves is true if an engine is on its way to the host, or was just asked
-  // to leave through another daemon; AnyOtherComes, if one other than `engine`
-  // is on its way to the GPU. Each move counts for at most kBelievedNs, since
-  // its process may be stopped.
+  // to leave through another daemon. AnyOtherComes is true if an engine other
+  // than `engine` is on its way to the GPU. Each move counts for at most
+  // kBelievedNs, since its process may be stopped.
   bool AnyLeaves() const;
   bool AnyOtherComes(slab::EngineId engine) const;
   bool AnyMoves() const { return !moves_.empty(); }
@@ -165,7 +168,8 @@ class MoveBook {
   void Advance(slab::EngineId engine);
   bool SendOrders(slab::EngineId engine, Move* move);
   bool ComesToRest(slab::EngineId engine) const;
-  // True if `is` holds for any of its processes that this daemon orders.
+  // True if `is` holds for at least one of the engine's processes that this
+  // daemon orders.
   template <typename Is>
   bool Any(slab::EngineId engine, Is is) const;
   bool IsAway(slab::EngineId engine) const;
@@ -180,7 +184,7 @@ class MoveBook {
   template <typename Is>
   void OrderAll(slab::EngineId engine, Move* move, abi::Place to, Is is);
   void Finish(slab::EngineId engine, const Move& move);
-  // Sums over all GPUs, without the processes that other daemons order.
+  // Returns sums over all GPUs, without the processes that other daemons order.
   abi::MoveDone SumOf(slab::EngineId engine, abi::Place place) const;
   struct Sizes {
     uint64_t here = 0;         // on this GPU
@@ -189,19 +193,19 @@ class MoveBook {
   };
   Sizes SizesOf(slab::EngineId engine) const;
 
-  // Until then, an engine that could not leave is not asked to leave again, and
-  // one that could not come back to all of its GPUs is not brought back for
-  // requests.
+  // Until `until_ns`, an engine that failed to leave is not asked to leave
+  // again, and one that failed to come back to all of its GPUs is not brought
+  // back for requests.
   struct Pause {
     uint64_t length_ns = 0;  // of a wait, only a random part of it
     uint64_t until_ns = 0;
   };
   using Pauses = std::map<slab::EngineId, Pause>;
   bool Lasts(const Pauses& pauses, slab::EngineId engine) const;
-  // True if the engine has not declined to leave, or so long ago that it may be
-  // asked again where no other engine is enough.
+  // True if the engine has not declined to leave, or declined so long ago that
+  // it may be asked again if no other engine has enough memory.
   bool MayBeAsked(slab::EngineId engine) const;
-  // A request to the daemon that moves an engine, to let it leave.
+  // A request to let an engine leave, sent to the daemon that moves it.
   struct Asked {
     enum Answer { kNone, kLeaves, kStays };
     uint64_t first_ns = 0;  // since its last answer
@@ -216,7 +220,8 @@ class MoveBook {
 
   const Clock* const clock_;
   metrics::MoveCounts counts_;
-  // ns for each byte of the last activations: some of them waited for room.
+  // Nanoseconds for each byte of the last activations; some of these waited for
+  // room.
   std::deque<double> paces_;
   uint32_t last_order_ = 0;
   std::map<MoverId, Mover> movers_;

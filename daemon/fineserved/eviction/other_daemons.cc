@@ -19,13 +19,13 @@
 namespace fineserve::server {
 namespace {
 
-// Sequences of CarryRequests are unique in the process.
+// Returns the sequence of a CarryRequest; it is unique in the process.
 uint32_t NextSequence() {
   static std::atomic<uint32_t> next{abi::kObserverSequence + 1};
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
-// The link of another GPU, whose daemon copies.
+// The link of another GPU, over which that GPU's daemon copies.
 class OtherLink : public store::Link {
  public:
   explicit OtherLink(driver::Descriptor socket) : socket_(std::move(socket)) {}
@@ -63,7 +63,7 @@ class OtherLink : public store::Link {
     std::optional<Answer> answer;
   };
 
-  // A refusal may be ahead of what was sent before it.
+  // A refusal may arrive before answers to earlier messages.
   bool Receive() {
     abi::Received received;
     if (received.ReceiveFrom(socket_.get()) != 0 ||

@@ -15,9 +15,9 @@
 
 namespace fineserve::server {
 
-// Looks for engines of all daemons of this machine, on a thread of its own,
-// which the first call starts: two daemons that look at the same time would
-// wait for each other, and one that is stopped holds its observers up. One
+// Looks for engines of all daemons of this machine, on a separate thread that
+// the first call starts: otherwise two daemons that look at the same time would
+// wait for each other, and a stopped daemon would block its observers. One
 // thread calls.
 class ReplicaLook {
  public:
@@ -28,8 +28,8 @@ class ReplicaLook {
   ReplicaLook(const ReplicaLook&) = delete;
   ReplicaLook& operator=(const ReplicaLook&) = delete;
 
-  // The result of a look at most kFreshNs ago; nullopt while a look is under
-  // way.
+  // Returns the result of a look at most kFreshNs ago; nullopt while a look is
+  // under way.
   absl::optional<Sights> Recent();
   static constexpr uint64_t kFreshNs = 500'000'000;
 

@@ -40,7 +40,7 @@ constexpr size_t kReadBytes = 4096;
 constexpr std::chrono::milliseconds kAcceptRest(100);
 constexpr std::chrono::seconds kFormerFresh(10);
 
-// One scraper's connection. Closed when its deadline passes.
+// One scraper's connection, closed when its deadline passes.
 struct Connection {
   Connection(tcp::socket s, asio::io_context* io)
       : socket(std::move(s)), deadline(*io) {}
@@ -134,7 +134,7 @@ class AsioExporter final : public Exporter {
         continue;
       }
       proxy::Prepare(&socket);
-      // A scraper that is turned away tries again by itself.
+      // A scraper whose connection is refused tries again by itself.
       if (connections_ >= limits_.connections) continue;
       ++connections_;
       asio::co_spawn(
@@ -152,8 +152,8 @@ class AsioExporter final : public Exporter {
     --connections_;
   }
 
-  // Reads and throws away what the client still sends, or a reset could reach
-  // it before the answer.
+  // Reads and discards what the client still sends. Otherwise a reset could
+  // reach the client before the answer.
   asio::awaitable<void> Linger(std::shared_ptr<Connection> c) {
     error_code e;
     c->socket.shutdown(tcp::socket::shutdown_send, e);
@@ -164,7 +164,7 @@ class AsioExporter final : public Exporter {
     }
   }
 
-  // False if the connection is to be closed.
+  // Serves one request. False if the connection must be closed.
   asio::awaitable<bool> ServeOne(std::shared_ptr<Connection> c) {
     RequestParser request(limits_.header_bytes, /*body_bytes=*/0);
     bool begun = !c->received.empty();
@@ -178,7 +178,8 @@ class AsioExporter final : public Exporter {
       if (!std::exchange(begun, true)) c->Guard(c, limits_.receive_s);
     }
     c->deadline.cancel();
-    // After bytes that are not a request the start of the next one is unknown.
+    // After bytes that are not a request, the start of the next request is
+    // unknown.
     const bool stays = !request.error() && request.keep_alive();
     const bool to_head = request.header_done() && request.method() == "HEAD";
     LocalAnswer answer;
@@ -224,7 +225,7 @@ class AsioExporter final : public Exporter {
     co_return answer;
   }
 
-  // Null if the main thread gives none in time.
+  // Returns the next snapshot; null if none comes in time.
   asio::awaitable<std::shared_ptr<const metrics::Snapshot>> NextSnapshot() {
     Wait wait = {
         asio::steady_timer(io_, std::chrono::milliseconds(limits_.snapshot_ms)),
@@ -255,7 +256,7 @@ class AsioExporter final : public Exporter {
   std::set<Wait*> waits_;
   uint32_t former_ = 0;
   SteadyClock::time_point former_until_;
-  // Declared after what its coroutines refer to.
+  // Declared after the objects that its coroutines refer to.
   asio::io_context io_{1};
   tcp::acceptor acceptor_{io_};
   std::thread thread_;

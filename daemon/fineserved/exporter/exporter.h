@@ -22,19 +22,19 @@ struct Limits {
   uint32_t snapshot_ms = 5000;  // for the main thread to give a snapshot
 };
 
-// Serves /metrics over HTTP on a thread of its own. However many and slow its
-// scrapers are, they cost the daemon's main thread only a copy of its figures:
-// that thread gives a snapshot when descriptor() is readable. Texts are made
-// one after another, so there is at most one snapshot per answer. Give is for
-// the main thread, which also destroys this object.
+// Serves /metrics over HTTP on a separate thread. Even many slow scrapers cost
+// the daemon's main thread only a copy of its figures: that thread gives a
+// snapshot when descriptor() is readable. Pages are made one after another, so
+// there is at most one snapshot per answer. Only the main thread may call Give
+// and destroy this object.
 class Exporter {
  public:
-  // Runs on the exporter's thread, at most once in ten seconds: how many
-  // processes hold a former daemon's pool.
+  // Counts the processes that hold a former daemon's pool. Runs on the
+  // exporter's thread, at most once in ten seconds.
   using CountFormer = std::function<uint32_t()>;
 
-  // Listens and starts to serve. Port 0: the kernel chooses one. Unavailable if
-  // the address cannot be had.
+  // Listens and starts to serve. If `port` is 0, the kernel chooses a port.
+  // Unavailable if the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<Exporter>> Start(
       const std::string& host, uint16_t port, CountFormer count_former,
       const Limits& limits = {});

@@ -10,15 +10,15 @@
 
 namespace fineserve::exporter {
 
-// Limits on names. Any user who can start an engine can name it, so names are
-// cut off at kMostNameBytes, and all engines (or models) after the first
-// kMostNames count as one, named "other".
+// Limits on names. Any user who can start an engine can choose its name, so
+// names are cut off at kMostNameBytes, and all engines (or models) after the
+// first kMostNames count as one, named "other".
 inline constexpr size_t kMostNames = 256;
 inline constexpr size_t kMostNameBytes = 64;
 inline constexpr char kOther[] = "other";
 
-// A name as a label. Prometheus would refuse the whole page if it contained a
-// peer's bytes that are not printable ASCII.
+// Returns a name as a label. Prometheus would refuse the whole page if a peer's
+// name contained bytes that are not printable ASCII.
 inline std::string LabelOf(const std::string& name) {
   return abi::Printable(name.c_str(), std::min(name.size(), kMostNameBytes));
 }
@@ -27,7 +27,8 @@ inline std::string LabelOf(const std::string& name) {
 template <typename Sum>
 class ByName {
  public:
-  // The entry of this name, or the shared one if there are too many names.
+  // Returns the entry of this name, or the shared entry if there are too many
+  // names.
   Sum& Of(const std::string& name) {
     const std::string label = LabelOf(name);
     const auto found = sums_.find(label);

@@ -17,7 +17,7 @@ struct MetricFamily;
 namespace fineserve::exporter {
 
 // A page of metrics in Prometheus's text format. Names, help and labels come
-// from the list of metrics, so that no other can be written.
+// from the list of metrics, so only listed metrics can be written.
 class Page {
  public:
   using LabelValues = std::initializer_list<absl::string_view>;

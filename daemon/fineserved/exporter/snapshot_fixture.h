@@ -10,8 +10,8 @@
 
 namespace fineserve::exporter {
 
-// A snapshot of a daemon with a fleet and a planner and so many engines, each
-// alive, in the pool and in the fleet, with a model of its own.
+// Returns a snapshot of a daemon with a fleet, a planner and this many engines.
+// Each engine is alive, in the pool and in the fleet, and has its own model.
 inline metrics::Snapshot SnapshotWith(uint32_t engines) {
   metrics::Snapshot snapshot;
   snapshot.identity = std::make_shared<metrics::Identity>(

@@ -88,8 +88,8 @@ void AddPool(const metrics::PoolFigures& pool, Page* page) {
   page->AddTimes(MetricId::kZeroingTime, {}, pool.zeroing);
 }
 
-// Sums over the engines of one name: two users', or a dead one's and its
-// successor's.
+// Sums over the engines of one name: those of two users, or a dead engine and
+// its successor.
 struct Held {
   metrics::SlabsByState slabs = {};
   uint64_t wanted = 0, target = 0, floor = 0, floor_unmet = 0;
@@ -225,7 +225,7 @@ void Sum(const metrics::ModelFigures& one, metrics::ModelFigures* all) {
   all->unlisted_replicas = one.unlisted_replicas;
 }
 
-// `is_heard`: a proxy says which engines serve.
+// `is_heard` is true if a proxy reports which engines serve.
 void AddFleetEngine(const std::string& name, const metrics::FleetEngine& engine,
                     bool is_heard, Page* page) {
   const auto add = [&](MetricId id, double value) {

@@ -8,14 +8,14 @@
 
 namespace fineserve::exporter {
 
-// The exporter's own figures, beside the snapshot.
+// The exporter's own figures, in addition to the snapshot.
 struct ScrapeFigures {
   uint64_t scrapes = 0;  // that were answered
   double loop_s = 0;     // that they took of the main thread
   uint32_t former_pool_processes = 0;
 };
 
-// The page that Prometheus reads.
+// Returns the page that Prometheus reads.
 std::string SnapshotText(const metrics::Snapshot& snapshot,
                          const ScrapeFigures& scrapes);
 

@@ -68,7 +68,7 @@ bool ReceiveOne(int socket, Notification* n) {
   return true;
 }
 
-// A socket with a unique address (autobind, unix(7)).
+// Returns a socket with a unique address (autobind, unix(7)).
 driver::Descriptor BindSomewhere(std::string* address) {
   driver::Descriptor fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_un name = {};
@@ -106,7 +106,8 @@ bool KeptDescriptors::Receive(pid_t child, std::string* text) {
   return true;
 }
 
-// Closes a descriptor that is not to be stored, as BARRIER=1 requires.
+// Carries out a message. Closes a descriptor that the child does not want
+// stored, as BARRIER=1 requires.
 void KeptDescriptors::Obey(absl::string_view message,
                            driver::Descriptor descriptor, std::string* text) {
   std::string name = "stored";
@@ -131,8 +132,8 @@ void KeptDescriptors::Obey(absl::string_view message,
 
 bool KeptDescriptors::GiveToChild() const {
   const int end = SD_LISTEN_FDS_START + static_cast<int>(count());
-  // First moves them away, since some may be at numbers where others have to
-  // go.
+  // First moves the descriptors away, since some may have numbers that others
+  // must get.
   std::vector<driver::Descriptor> copies;
   std::string names;
   for (const auto& [name, descriptor] : kept_) {

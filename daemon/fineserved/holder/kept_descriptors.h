@@ -11,11 +11,12 @@
 
 namespace fineserve::holder {
 
-// The parent's side of DescriptorStore: what a child has asked it to keep.
+// The parent's side of DescriptorStore: the descriptors that a child has asked
+// it to keep.
 class KeptDescriptors {
  public:
-  // Makes a socket that a child finds by $NOTIFY_SOCKET. Not valid, with errno
-  // set, if the kernel refuses.
+  // Makes a socket that a child finds through $NOTIFY_SOCKET. If the kernel
+  // refuses, the result is not valid, and errno is set.
   static KeptDescriptors Listen();
 
   bool valid() const { return socket_.valid(); }
@@ -23,15 +24,15 @@ class KeptDescriptors {
   // The value of $NOTIFY_SOCKET.
   const std::string& address() const { return address_; }
 
-  // Reads one message, if there is one, and obeys it if `child` has sent it.
+  // Reads one message, if there is one, and carries it out if `child` sent it.
   // False if there was none. `text` becomes the rest of the message, such as
   // "READY=1".
   bool Receive(pid_t child, std::string* text);
 
   size_t count() const { return kept_.size(); }
-  // In a child that is about to become the program: puts what is kept at the
-  // descriptors from 3 on, and names it in the environment. False, with errno
-  // set, if there are not enough descriptors.
+  // Called in a child that is about to become the program: moves the kept
+  // descriptors to the numbers from 3 on, and names them in the environment.
+  // False, with errno set, if there are not enough descriptors.
   bool GiveToChild() const;
 
  private:

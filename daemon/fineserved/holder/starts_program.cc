@@ -1,8 +1,9 @@
 // A program for tests of the supervisor: counts its starts in memory that its
 // parent keeps, says that it is ready, writes each start to standard output as
 // "START n pid", and then does what its arguments say for that start: "wait"
-// (until SIGTERM or SIGINT), "kill" (itself), or an exit status. The last one
-// holds for all later starts. "unready" as the first one: it says nothing.
+// (until SIGTERM or SIGINT), "kill" (itself), or an exit status. The last
+// argument holds for all later starts. If the first argument is "unready", the
+// program does not say that it is ready.
 
 #include <signal.h>
 #include <stdio.h>

@@ -100,8 +100,8 @@ int Supervisor::Run() {
   while (exit_status_ < 0) {
     pollfd ready[] = {{signals_.get(), POLLIN, 0}, {kept_.socket(), POLLIN, 0}};
     poll(ready, 2, WaitMs());
-    // First, so that descriptors which the child stored before it died are
-    // kept.
+    // Reads these first, so that descriptors which the child stored before it
+    // died are kept.
     ReadNotifications();
     signalfd_siginfo signal;
     while (read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
@@ -187,7 +187,7 @@ void Supervisor::ReadNotifications() {
   std::string text;
   while (kept_.Receive(child_, &text)) {
     if (text.find("READY=1") != std::string::npos) was_ready_ = true;
-    // To our own parent, if it wants to know.
+    // Passes the text to our own parent, if it wants notifications.
     if (!text.empty()) sd_notify(/*unset_environment=*/0, text.c_str());
   }
 }

@@ -44,8 +44,8 @@ void Sort(holder::DescriptorStore::Named named, KeptPool* pool) {
   }
 }
 
-// A member that cannot be watched counts as living unless it has ended. A
-// member that runs another program by now has ended.
+// True if the member lives. One that cannot be watched counts as living unless
+// it has ended. A member that now runs another program has ended.
 bool Lives(pid_t pid, uint64_t image) {
   if (!abi::OpenPidfd(pid, abi::StartOf(image)).valid()) return errno != ESRCH;
   return image == 0 || abi::IsSameImage(abi::ProcessImage(pid), image);

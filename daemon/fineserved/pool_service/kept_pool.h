@@ -16,7 +16,7 @@
 
 namespace fineserve::server {
 
-// The pool of a daemon that has ended, put together from what that daemon
+// The pool of a daemon that has ended, reconstructed from what that daemon
 // stored (design note 0029).
 struct KeptPool {
   driver::Descriptor table;  // to be written
@@ -37,22 +37,22 @@ std::string GranuleName(uint32_t granule);
 std::string ScoreboardName(slab::EngineId engine);
 
 // Returns nullopt if no daemon has served a pool before. If this program cannot
-// go on with a served pool, returns an error with the cure, and leaves the
+// continue with a served pool, returns an error with the remedy, and leaves the
 // pool's memory as it is.
 absl::StatusOr<absl::optional<KeptPool>> FindKeptPool(
     holder::DescriptorStore::Named named);
 
-// Checks that another daemon could go on with this pool now. Tries several
+// Checks that another daemon could continue with this pool now. Tries several
 // times, since the pool's own daemon still serves and may be in the middle of a
 // change.
 absl::Status CheckTakeover(const KeptPool& kept);
 
-// The members of its engines that live, as "engine a (pid 4711), …"; empty if
-// none does.
+// Returns the living members of the pool's engines, as "engine a (pid 4711),
+// …"; empty if there are none.
 std::string LivingMembers(const abi::TableSnapshot& state);
 
-// Drops everything but the listener that the parent and this process keep of
-// the pool, whose memory is lost.
+// Drops everything that the parent and this process keep of the pool except the
+// listener. The pool's memory is lost.
 void Forget(KeptPool* kept);
 
 slab::TableIdentity IdentityOf(const abi::TableSnapshot& state);

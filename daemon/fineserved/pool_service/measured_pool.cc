@@ -83,7 +83,7 @@ metrics::PoolFigures MeasurePool(const PoolService& pool, const MoveBook& moves,
 
 metrics::TableFigures MeasureTable(const slab::TableWriter& table) {
   const abi::TableCounters& counters = table.counters();
-  // Relaxed: statistics that publish nothing else.
+  // Relaxed: statistics, which publish no other data.
   const auto read = [](const std::atomic<uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);
   };

@@ -11,8 +11,8 @@ namespace fineserve::server {
 class MoveBook;
 class PoolService;
 
-// A pool's figures for a scrape. It reads no single slabs, so its cost grows
-// only with the number of engines.
+// Returns a pool's figures for a scrape. It does not read individual slabs, so
+// its cost grows only with the number of engines.
 metrics::PoolFigures MeasurePool(const PoolService& pool, const MoveBook& moves,
                                  uint64_t now_ns);
 

@@ -26,8 +26,9 @@ std::map<slab::EngineId, slab::SureBlocks> SureOfGroups(
 // True if the engine's view has a block in use, as the engine says.
 bool UsesKv(const PoolService& pool, slab::EngineId engine);
 
-// Bytes of the device's memory that the pool has or is to grow to, and those
-// that engines hold of it, including dead ones.
+// PoolBytes returns the bytes of the device's memory that the pool has or will
+// grow to; LeasedBytes, those of them that engines hold, including dead
+// engines.
 uint64_t PoolBytes(const PoolService& pool);
 uint64_t LeasedBytes(const PoolService& pool);
 

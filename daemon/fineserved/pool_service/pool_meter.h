@@ -18,21 +18,21 @@ namespace fineserve::server {
 class PoolMeter {
  public:
   // Limit on names; engines beyond it are counted together, since any user who
-  // can start an engine can name it.
+  // can start an engine can choose its name.
   static constexpr size_t kMostNames = 256;
 
   // Begins with the pool as it is.
   PoolMeter(const slab::PoolState& pool, uint64_t now_ns);
 
   void Saw(const slab::SlabChange& change, uint64_t now_ns);
-  // The records of these engines have changed, or are new.
+  // Called when the records of these engines have changed or are new.
   void SawEngines(const std::set<slab::EngineId>& engines,
                   const slab::PoolState& pool);
 
   metrics::DurationCounts ask_back() const { return ask_back_.Read(); }
   metrics::DurationCounts zeroing() const { return zeroing_.Read(); }
   uint64_t hand_overs() const { return hand_overs_; }
-  // By name: engines that joined since the daemon began.
+  // Returns, by name, how many engines have joined since the daemon began.
   const std::map<std::string, uint64_t>& starts() const { return starts_; }
 
  private:

@@ -29,12 +29,12 @@ PoolService::PoolService(backing::DeviceQueue* device, slab::PoolState state,
   table_->Serve();
   state_.HoldBackFills();
   Execute();
-  // Shows early whether quarantines can ever end.
+  // Asks early, to show whether quarantines can ever end.
   device_->ListProcesses(state_.AwaitedPids());
 }
 
-// A view without a scoreboard was never answered, or its figures are lost. They
-// are hints, so the view's slabs are safe without them.
+// A view without a scoreboard was never answered, or its figures are lost. The
+// figures are hints, so the view's slabs are safe without them.
 void PoolService::TakeScoreboards(Scoreboards kept) {
   const uint32_t slabs = state_.slabs().slab_count();
   for (EngineId engine : state_.Views()) {
@@ -60,7 +60,8 @@ absl::Status PoolService::RegisterView(EngineId engine, pid_t pid,
   absl::StatusOr<ViewScoreboardMemfd> scoreboard = ViewScoreboardMemfd::Create(
       table_->epoch(), engine, pid, state_.slabs().slab_count());
   s = scoreboard.status();
-  // Removed before the view is published, since the next daemon looks for it.
+  // Removes the former one before the view is published, since the next daemon
+  // looks for it.
   holder::DescriptorStore::Remove(ScoreboardName(engine));
   if (s.ok()) {
     s = holder::DescriptorStore::Store(ScoreboardName(engine),
@@ -91,7 +92,7 @@ absl::Status PoolService::Poll() {
           return scoreboards_.at(engine).Wishes(slab);
         });
     Execute();
-    // A device that works at once has done what was just decided.
+    // A device that works synchronously has already done what was just decided.
     done = device_->Take();
   } while (!done.empty());
   return absl::OkStatus();
@@ -222,7 +223,7 @@ void PoolService::ShowUse() {
 void PoolService::PublishCounters() {
   const slab::PoolCounters& now = state_.counters();
   abi::TableCounters& shown = table_->counters();
-  // Relaxed: statistics that publish nothing else.
+  // Relaxed: statistics, which publish no other data.
   const auto show = [](std::atomic<uint64_t>* counter, uint64_t value) {
     counter->store(value, std::memory_order_relaxed);
   };

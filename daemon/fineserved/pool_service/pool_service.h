@@ -44,13 +44,14 @@ class PoolService {
               uint32_t present, slab::TableWriter* table, const Clock* clock)
       : PoolService(device, slab::PoolState(geometry, present), table, clock,
                     {}) {}
-  // Carries on with `state`, whose views have these scoreboards.
+  // Continues with `state`, whose views have these scoreboards.
   PoolService(backing::DeviceQueue* device, slab::PoolState state,
               slab::TableWriter* table, const Clock* clock,
               Scoreboards scoreboards);
 
-  // One event for the machine, as in pool.machine()->Return(engine, lease). The
-  // end of the expression carries out the effects that the machine asks for.
+  // One event for the machine, as in pool.machine()->Return(engine, lease). At
+  // the end of the expression, the effects that the machine asks for are
+  // carried out.
   class Event {
    public:
     explicit Event(PoolService* pool) : pool_(pool) {}
@@ -62,7 +63,7 @@ class PoolService {
   };
   Event machine() { return Event(this); }
 
-  // Events that need more than the machine, or the present time. For their
+  // Events that need more than the machine, or the current time. For their
   // errors see slab::PoolState.
   absl::StatusOr<slab::EngineId> Join(const std::string& name, uid_t uid,
                                       pid_t pid, uint64_t image = 0) {
@@ -86,23 +87,24 @@ class PoolService {
   }
 
   // Publishes the blocks that admission could count on for these engines, which
-  // span GPUs, and wakes those for which they have changed; and the slabs that
-  // others use, among which they choose.
+  // span GPUs, and the slabs that others use, among which these engines choose.
+  // Wakes the engines whose blocks have changed.
   void ShowSure(const std::map<slab::EngineId, slab::SureBlocks>& engines);
 
-  // Asks the driver what is free on the GPU; TakeFree has the answer later.
+  // Asks the driver how much memory is free on the GPU; TakeFree returns the
+  // answer later.
   void MeasureFree() { device_->MeasureFree(); }
   absl::optional<absl::StatusOr<uint64_t>> TakeFree() {
     return std::exchange(free_, absl::nullopt);
   }
 
-  // Asks for descriptors of these granules, which are among the answers later.
+  // Asks for descriptors of these granules; they are among the answers later.
   void Export(uint64_t ticket, std::vector<uint32_t> granules) {
     device_->Export(ticket, std::move(granules));
   }
 
-  // Reports what the device has done and lets the machine settle. To be called
-  // after events, when the device has done something, and regularly while
+  // Reports what the device has done and lets the machine settle. Call it after
+  // events, when the device has done something, and regularly while
   // state().restless(). An error says that the device is lost: the pool has
   // stopped serving.
   absl::Status Poll();
@@ -112,7 +114,7 @@ class PoolService {
   const slab::PoolState& state() const { return state_; }
   const slab::SlabManager& slabs() const { return state_.slabs(); }
   uint64_t slab_bytes() const { return state_.geometry().slab_bytes(); }
-  // Null for an engine without a view.
+  // Returns null for an engine without a view.
   const ViewScoreboardMemfd* ScoreboardOf(slab::EngineId engine) const {
     const auto found = scoreboards_.find(engine);
     return found == scoreboards_.end() ? nullptr : &found->second;

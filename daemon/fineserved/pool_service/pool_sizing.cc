@@ -11,12 +11,12 @@
 namespace fineserve::server {
 namespace {
 
-// Intervals between two measurements, of some µs each: while a process waits,
-// while slabs are short, and otherwise. Heuristics.
+// Intervals between two measurements, each of which takes some µs: while a
+// process waits, while slabs are short, and otherwise. Heuristics.
 constexpr uint64_t kWaitingNs = 20'000'000;
 constexpr uint64_t kTightNs = 250'000'000;
 constexpr uint64_t kCalmNs = 1'000'000'000;
-// Greatest age of a measurement that may end a process's wait.
+// Maximum age of a measurement that may end a process's wait.
 constexpr uint64_t kFreshNs = 100'000'000;
 
 }  // namespace
@@ -78,7 +78,7 @@ bool PoolSizing::AwaitSlabs(uint32_t lack) {
       (measured_ns_ == 0 ||
        free_bytes_ >= headroom_bytes_ + lack * pool_->slab_bytes());
   if (fits) slabs_until_ns_ = now_ns + kTightNs;
-  // Memory that joins the pool now is neither free nor a slab yet.
+  // Memory that is joining the pool now is no longer free, but not a slab yet.
   return fits || (pool.resizing() && now_ns < slabs_until_ns_);
 }
 

@@ -19,32 +19,32 @@ class PoolSizing {
   // GPU's memory free.
   PoolSizing(uint64_t headroom_bytes, PoolService* pool, const Clock* clock);
 
-  // The driver refused `bytes` to a process of this engine; 0 means that the
-  // process has stopped waiting. The engine returns no slabs while it waits;
-  // kNoEngine counts all slabs. Returns the bytes that the pool could still
-  // give up for it: 0 if all of them would not be enough. `starts`: it will
-  // need more after these.
+  // Called when the driver has refused `bytes` to a process of this engine; 0
+  // means that the process has stopped waiting. The engine returns no slabs
+  // while it waits; kNoEngine counts all slabs. Returns the bytes that the pool
+  // could still give up for it: 0 if all of them would not be enough. `starts`
+  // is true if it will need further memory afterwards.
   uint64_t Ask(slab::EngineId engine, pid_t pid, uint64_t bytes, bool starts);
-  // Bytes that are free or in slabs that no engine holds; nullopt if they have
-  // to be measured, which happens at once.
+  // Returns the bytes that are free or in slabs that no engine holds; nullopt
+  // if they must be measured, which begins at once.
   absl::optional<uint64_t> IdleBytes();
-  // The pool lacks `lack` slabs for the floor of a view that is being
-  // registered, or for a lease of whole slabs. True if it may grow by them, so
-  // that another try soon is worth it.
+  // Called when the pool lacks `lack` slabs for the floor of a view that is
+  // being registered, or for a lease of whole slabs. True if it may grow by
+  // them, so that the caller should try again soon.
   bool AwaitSlabs(uint32_t lack);
 
   // An engine has left the GPU.
   void CameFree();
-  // Requests wait, and an engine has given up memory for their KV: the pool
-  // takes the free memory, step by step, even if its engines do not want it
-  // yet.
+  // Called when requests wait and an engine has given up memory for their KV.
+  // The pool then takes the free memory, step by step, even if its engines do
+  // not want it yet.
   void Grow();
 
-  // Bytes that would be lacking even if all of the pool left; 0 if the GPU's
-  // free memory has to be measured first.
+  // Returns the bytes that would be lacking even if all of the pool were given
+  // up; 0 if the GPU's free memory must be measured first.
   uint64_t LackBeyondPool(uint64_t bytes) const;
-  // Until `until_ns`, `bytes` of the memory that comes free are for an engine,
-  // not for the pool.
+  // Reserves, until `until_ns`, `bytes` of the memory that becomes free for an
+  // engine instead of the pool.
   void Reserve(uint64_t bytes, uint64_t until_ns) {
     reserved_bytes_ = bytes;
     reserved_until_ns_ = until_ns;
@@ -54,7 +54,7 @@ class PoolSizing {
   // grow by `more_bytes` (at least a slab), although the pool may be larger.
   bool IsAtLimit(uint64_t more_bytes = 0) const;
 
-  // To be called when the pool has settled, and at next_ns().
+  // Call it when the pool has settled, and at next_ns().
   void Settle();
   uint64_t next_ns() const { return measuring_ ? UINT64_MAX : next_ns_; }
 

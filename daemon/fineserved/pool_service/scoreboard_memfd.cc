@@ -33,8 +33,8 @@ absl::StatusOr<ViewScoreboardMemfd> ViewScoreboardMemfd::Create(
     uint64_t epoch, slab::EngineId engine, pid_t pid, uint32_t slab_count) {
   abi::SealedMemfd memfd = abi::SealedMemfd::Create(
       abi::kViewScoreboardMemfdName, abi::ViewScoreboardBytes(slab_count));
-  // Writes stay possible: the engine has yet to map it, and other processes of
-  // this user can write nothing worse than the engine itself.
+  // The memfd stays writable: the engine has not mapped it yet, and other
+  // processes of this user can write nothing worse than the engine itself can.
   if (!memfd.valid() || !memfd.SealForGood()) {
     return base::Cannot("make memfd", abi::kViewScoreboardMemfdName);
   }
@@ -74,7 +74,7 @@ bool ViewScoreboardMemfd::Wishes(slab::SlabId slab) const {
   return Word(size_t{slab_count_} + 2 + slab::Number(slab)) != 0;
 }
 
-// Relaxed, all: figures that order nothing.
+// All loads here are relaxed: these figures order nothing.
 uint64_t ViewScoreboardMemfd::SwapsNs() const {
   return header().swaps_ns.load(std::memory_order_relaxed);
 }
@@ -99,12 +99,12 @@ uint64_t ViewScoreboardMemfd::MostBlocks() const {
   return header().most_blocks.load(std::memory_order_relaxed);
 }
 
-// One of the words after the header.
+// Returns one of the words after the header.
 uint32_t ViewScoreboardMemfd::Word(size_t index) const {
   const size_t offset =
       sizeof(abi::ViewScoreboardHeader) + index * sizeof(uint32_t);
   if (offset + sizeof(uint32_t) > memfd_.bytes()) return 0;
-  // Relaxed: a hint, and the engine writes it whenever it likes.
+  // Relaxed: a hint, which the engine may write at any time.
   return __atomic_load_n(reinterpret_cast<const uint32_t*>(
                              static_cast<const char*>(memfd_.base()) + offset),
                          __ATOMIC_RELAXED);

@@ -22,8 +22,8 @@ absl::StatusOr<abi::SealedMemfd> MakeEngineScoreboard(uint64_t epoch,
                                                       pid_t pid);
 
 // The daemon's side of a view scoreboard
-// (daemon/contract/abi/view_scoreboard.h): made here and written by the engine,
-// so every value is only the engine's claim. Move-only.
+// (daemon/contract/abi/view_scoreboard.h). The daemon makes it and the engine
+// writes it, so every value is only the engine's claim. Move-only.
 class ViewScoreboardMemfd {
  public:
   static absl::StatusOr<ViewScoreboardMemfd> Create(uint64_t epoch,
@@ -31,27 +31,27 @@ class ViewScoreboardMemfd {
                                                     pid_t pid,
                                                     uint32_t slab_count);
 
-  // Goes on with a scoreboard that a former daemon has made. InvalidArgument if
-  // it is not of this engine in a pool of this many slabs.
+  // Takes over a scoreboard that a former daemon made. InvalidArgument if it
+  // does not belong to this engine in a pool of this many slabs.
   static absl::StatusOr<ViewScoreboardMemfd> Adopt(driver::Descriptor made,
                                                    slab::EngineId engine,
                                                    uint32_t slab_count);
 
-  // Blocks in use of a slab, as the engine says.
+  // Blocks of a slab that are in use, as the engine reports it.
   uint32_t UsedBlocks(slab::SlabId slab) const;
 
-  // True if the engine wishes for a slab, by its own word.
+  // True if the engine reports that it wants a slab.
   bool Wishes(slab::SlabId slab) const;
 
   // Total and longest time for which a thread of the engine mapped and unmapped
-  // slabs while the engine served, as the engine reports them.
+  // slabs while the engine served, as the engine reports it.
   uint64_t SwapsNs() const;
   uint64_t LongestSwapNs() const;
-  // Steps that the engine has ended, as it says.
+  // Returns how many steps the engine has ended, as it reports.
   uint64_t Steps() const;
   // Blocks that an engine which spans GPUs can be sure of on all of them, may
-  // count on there while it runs nothing, and can ever have, as it says. A most
-  // of 0: not known.
+  // count on there while it runs nothing, and can ever have, as the engine
+  // reports them. MostBlocks returns 0 if unknown.
   uint64_t SureBlocks() const;
   uint64_t FirstBlocks() const;
   uint64_t MostBlocks() const;

@@ -19,7 +19,7 @@
 namespace fineserve::server {
 namespace {
 
-// Heuristic: a proxy that takes longer to read a message has other troubles.
+// Heuristic: a proxy that needs more time to read a message has other problems.
 constexpr uint64_t kGoodbyeNs = 500'000'000;
 constexpr int kGoodbyePollMs = 10;
 
@@ -52,14 +52,16 @@ AdmissionServer::AdmissionServer(const GpuOfDaemon& gpu,
       clock_(clock),
       drained_(path + ".drained"),
       socket_(std::move(socket)),
-      // Settle runs after each round of the loop, so waking it up is enough.
+      // Settle runs after each round of the loop, so it is enough to wake the
+      // loop up.
       alarm_(loop->OnAlarm([] {})),
       readable_(loop->OnReadable(socket_.descriptor(), [] {})) {}
 
 AdmissionServer::~AdmissionServer() {
   if (service_ == nullptr) return;
   KeepLearnt();
-  // Proxies must read the goodbye before the socket closes, or they never will.
+  // Proxies must read the goodbye before the socket closes, because they cannot
+  // read it afterwards.
   std::set<std::string> unaware = service_->SayGoodbye();
   const uint64_t end_ns = clock_->NowNs() + kGoodbyeNs;
   while (!unaware.empty() && clock_->NowNs() < end_ns) {
@@ -97,7 +99,7 @@ absl::Status AdmissionServer::BindForMachines(const config::Fleet& fleet) {
 absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
   if (service_ != nullptr && fleet == fleet_) return absl::OkStatus();
   if (absl::Status s = BindForMachines(fleet); !s.ok()) return s;
-  // Terms end with the cluster: a plan of one machine has none.
+  // Terms end with the cluster: the plan of a single machine has no term.
   if (fleet.cluster.IsOn() != fleet_.cluster.IsOn()) plans_.SetPlanned(false);
   plans_.SetPlanned(fleet.planner.on);
   auto service = admission::AdmissionService::Create(
@@ -182,7 +184,7 @@ admission::GpuFacts AdmissionServer::Facts() const {
           socket_.refused(), host_bytes_};
 }
 
-// Without the file the next daemon learns again.
+// Without this file, the next daemon has to learn again.
 void AdmissionServer::KeepLearnt() {
   const absl::Status s =
       base::ReplaceFile(learnt_path_, TextOf(service_->WhatWasLearnt()));

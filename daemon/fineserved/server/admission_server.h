@@ -23,27 +23,27 @@ namespace fineserve::server {
 
 class PoolService;
 
-// The constants of this daemon's GPU.
+// What does not change about this daemon's GPU.
 struct GpuOfDaemon {
   std::string uuid;           // GPU-…
   uint64_t memory_bytes = 0;  // of the device
 };
 
-// Joins AdmissionService with its socket and the loop. Confined to the loop's
+// Connects AdmissionService to its socket and the loop. Confined to the loop's
 // thread.
 class AdmissionServer {
  public:
   // Calls about an engine's memory: `need` when requests wait for the engine,
-  // others to see where its memory is and when it is back, and `evict` to have
-  // it leave the GPU (false if it cannot). has_declined is MoveBook's.
+  // `evict` to have it leave the GPU (false if it cannot), and others that say
+  // where its memory is and when it will be back. has_declined is MoveBook's.
   struct Moves {
     std::function<void(slab::EngineId)> need;
     std::function<sched::Micros(slab::EngineId)> back_in;
     std::function<absl::optional<evict::Residence>(slab::EngineId)> residence;
     std::function<bool(slab::EngineId)> evict;
     std::function<bool(slab::EngineId)> has_declined;
-    // The weights that the engine reads from another GPU; has it drop its own
-    // for the lender's; has it get them back.
+    // These return the weights that the engine reads from another GPU, have it
+    // drop its own for the lender's, and have it restore them.
     std::function<admission::EngineKv::Dropped(slab::EngineId)> dropped;
     std::function<bool(slab::EngineId, const abi::ShareAddress&, uint64_t)>
         drop;
@@ -55,9 +55,9 @@ class AdmissionServer {
         absl::optional<std::vector<admission::AdmissionService::Sight>>()>
         look;
   };
-  // Binds `path`. Files beside it keep for the next daemon which engines are
-  // drained and what serving has taught (admission/learnt.h). All pointers must
-  // outlive this object.
+  // Binds `path`. Files in the same folder keep for the next daemon which
+  // engines are drained and what was learnt from serving (admission/learnt.h).
+  // All pointers must outlive this object.
   static absl::StatusOr<std::unique_ptr<AdmissionServer>> Create(
       const config::Fleet& fleet, const GpuOfDaemon& gpu,
       const std::string& path, const PoolService* pool, Moves moves,
@@ -66,14 +66,14 @@ class AdmissionServer {
   // ends, and waits until they know it, for half a second at most.
   ~AdmissionServer();
 
-  // With another fleet a new service begins, under another epoch: proxies greet
-  // again and say what runs and what waits; counts go on. The same fleet
-  // changes nothing.
+  // If the fleet is a different one, starts a new service under a new epoch:
+  // proxies greet again and say what runs and what waits; counts continue. The
+  // same fleet changes nothing.
   absl::Status SetFleet(const config::Fleet& fleet);
 
-  // To be called after each round of the loop.
+  // Call it after each round of the loop.
   void Settle();
-  // The KV that its engines need, as of the last decision.
+  // Returns the KV that the daemon's engines need, as of the last decision.
   const std::vector<admission::EngineNeed>& needs() const { return needs_; }
 
   // Lets an idle engine leave the GPU; see AdmissionService.
@@ -89,7 +89,7 @@ class AdmissionServer {
   // For a scrape.
   metrics::AdmissionFigures Measure() const { return service_->Measure(); }
 
-  // The board that this process's leader joins.
+  // Returns the board that this process's leader joins.
   admission::PlanBoard* plans() { return &plans_; }
 
  private:
@@ -104,10 +104,10 @@ class AdmissionServer {
   uint64_t ProcessBytes(const std::string& engine);
   // Listens for other machines, if the fleet has any.
   absl::Status BindForMachines(const config::Fleet& fleet);
-  // Does so unless it has within the last kKeepNs.
+  // Calls KeepLearnt unless that was done within the last kKeepNs.
   void KeepLearntNowAndThen();
   void KeepLearnt();
-  // Says in the log why other machines are refused, if all of them are.
+  // Logs why other machines are refused, if all of them are.
   void LogTrouble();
 
   static constexpr uint64_t kKeepNs = 10'000'000'000;

@@ -20,8 +20,8 @@ namespace fineserve::server {
 namespace {
 
 constexpr int kBacklog = 128;
-// A daemon that was killed a moment ago still holds its lock: on a busy machine
-// its end takes long.
+// Longest wait for a daemon that was just killed and still holds its lock: on a
+// busy machine, its end takes long.
 constexpr absl::Duration kEnds = absl::Seconds(2);
 
 absl::StatusOr<driver::Descriptor> TakeLock(const std::string& path) {
@@ -43,8 +43,8 @@ absl::StatusOr<driver::Descriptor> TakeLock(const std::string& path) {
   return lock;
 }
 
-// True if a process listens there. While we hold the lock, it can only be this
-// one.
+// True if a process listens on that socket. While we hold the lock, it can only
+// be this process.
 bool IsListenedTo(const std::string& path) {
   const driver::Descriptor probe(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -10,9 +10,9 @@
 
 namespace fineserve::server {
 
-// A daemon's place in the file system: the runtime folder (0700), and in it one
-// lock and one socket (0600) per GPU. The kernel releases the lock when its
-// process dies, so a socket whose lock is free is stale.
+// A daemon's files: the runtime folder (0700), and in it one lock and one
+// socket (0600) per GPU. The kernel releases the lock when its process dies, so
+// a socket whose lock is free is stale.
 class Endpoint {
  public:
   // Creates the folder if it is missing ("" means the default) and takes the
@@ -26,8 +26,8 @@ class Endpoint {
 
   // Binds and listens, replacing a stale socket. Peers' credentials come with
   // every message (SO_PASSCRED is inherited by accepted sockets). `kept` is a
-  // socket that a former daemon has bound here, in which clients may already
-  // wait; it is used if the path still leads to it.
+  // socket that a former daemon bound here, and clients may already wait in it;
+  // it is used if the path still leads to it.
   absl::StatusOr<driver::Descriptor> Listen(driver::Descriptor kept = {});
 
   // Sets whether the socket outlives this object.

@@ -5,7 +5,8 @@
 
 namespace fineserve::server {
 
-// A random number that identifies one life of a table or service; never 0.
+// Returns a random number that identifies one lifetime of a table or service;
+// never 0.
 uint64_t RandomEpoch();
 
 }  // namespace fineserve::server

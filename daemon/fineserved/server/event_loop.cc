@@ -15,8 +15,8 @@
 namespace fineserve::server {
 namespace {
 
-// These calls fail only for lack of memory or descriptors, and without its loop
-// the daemon cannot work.
+// Ends the process if a call has failed. These calls fail only for lack of
+// memory or descriptors, and without its loop the daemon cannot work.
 void Require(int result, const char* what) {
   if (result >= 0) return;
   fprintf(stderr, "fineserved: %s\n", base::WithErrno(what, -result).c_str());

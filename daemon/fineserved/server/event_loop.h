@@ -27,15 +27,15 @@ class EventAlarm : public EventSource {
   virtual bool is_set() const = 0;
 };
 
-// Blocks `signals` in this thread and in those that it starts from here on: a
-// signal goes to any thread of a process that does not block it, and ends the
-// process there. To be called before a library starts threads, as a CUDA driver
-// does.
+// Blocks `signals` in this thread and in the threads that it starts from here
+// on. A signal goes to any thread of the process that does not block it, and
+// would end the process there. Call this before a library starts threads, as a
+// CUDA driver does.
 void BlockSignals(std::initializer_list<int> signals);
 
-// The event loop of the daemon's only thread; a thin owner of libsystemd's.
-// Callbacks run one at a time, on the thread that calls Run. A callback may
-// destroy its own source. Not thread-safe.
+// The event loop of the daemon's only thread; a thin wrapper around
+// libsystemd's. Callbacks run one at a time, on the thread that calls Run. A
+// callback may destroy its own source. Not thread-safe.
 class EventLoop {
  public:
   EventLoop();
@@ -48,7 +48,7 @@ class EventLoop {
   // Calls back when `signal` arrives; blocks it in this thread, which is too
   // late if there are others (BlockSignals).
   std::unique_ptr<EventSource> OnSignal(int signal, std::function<void()> call);
-  // Calls back at the time that it is set to; at first it is not set.
+  // Calls back at the time that is set in the alarm; initially none is set.
   std::unique_ptr<EventAlarm> OnAlarm(std::function<void()> call);
 
   // Calls back after every round in which something else called back.
@@ -60,7 +60,8 @@ class EventLoop {
   // Handles one pending event without waiting; false if there was none.
   bool RunOnce();
 
-  // The longest time of one event so far, for which all others waited.
+  // Returns the longest time of one event so far, during which all other events
+  // waited.
   uint64_t longest_turn_us() const { return longest_turn_us_; }
 
  private:

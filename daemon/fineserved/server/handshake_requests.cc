@@ -1,4 +1,4 @@
-// The part of SocketServer that lets processes join, and hands them their
+// The part of SocketServer that lets processes join, and sends them their
 // rules.
 
 #include <string.h>
@@ -88,7 +88,7 @@ bool SocketServer::Join(PeerConnection* c, const abi::Hello& hello) {
     return RefuseHello(c, hello.header.sequence, RefusalCode::kCapacity,
                        std::string(s.message()));
   };
-  // Watch first: a process whose exit we cannot learn of must not join.
+  // Watches first: a process whose exit we cannot notice must not join.
   const absl::Status watched = Watch(pid, image);
   if (!watched.ok()) return refuse(watched);
   const absl::StatusOr<EngineId> engine = EngineFor(*c, hello, image);
@@ -110,9 +110,9 @@ absl::StatusOr<EngineId> SocketServer::EngineFor(const PeerConnection& c,
                                           ", has no rank on this GPU"));
 }
 
-// Welcomes the observer unless the pool awaits a former program of its pid. An
-// observer that goes on without the answer prolongs the quarantine by its
-// context.
+// Welcomes the observer unless the pool still waits for a former program with
+// its pid to end. If the observer continues without the answer, its context
+// prolongs the quarantine.
 bool SocketServer::WelcomeObserver(PeerConnection* c) {
   if (!c->hello || pool_->state().Awaits(c->peer.pid)) return true;
   const abi::Hello hello = *c->hello;
@@ -157,7 +157,8 @@ bool SocketServer::SendWelcome(PeerConnection* c, const abi::Hello& hello,
   return abi::Send(c->socket.get(), welcome, descriptors, count) == 0;
 }
 
-// A process that connects its mover again has given up its earlier messages.
+// A process that connects its mover again has given up what it sent on its
+// former connections.
 void SocketServer::CloseFormerMovers(const PeerConnection* mover) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     PeerConnection& c = *it++;  // Close erases it

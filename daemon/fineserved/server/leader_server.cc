@@ -17,8 +17,9 @@ namespace fineserve::server {
 namespace {
 
 constexpr uint64_t kBeatUs = 1'000'000;
-// Interval between beats in the first seconds of a plan, and the length of that
-// time. A longer step, such as an engine's start, is seen up to a second late.
+// Interval between beats in the first seconds of a plan, and how long these
+// last. A longer step, such as an engine's start, is noticed up to a second
+// late.
 constexpr uint64_t kSoonUs = 100'000;
 constexpr uint64_t kSoonForNs = 5'000'000'000;
 
@@ -27,10 +28,11 @@ std::string TimeOfDay() {
                           absl::UTCTimeZone());
 }
 
-// Replaces this machine's plan by the plan with which the term begins, unless
-// this machine's plan is of this term already: then an earlier leader of the
-// term has gone on from there. If etcd has no plan, this machine's plan becomes
-// the term's, since only plans of the term are carried. False on failure.
+// Replaces this machine's plan by the plan with which the term begins. If this
+// machine's plan is already of this term, keeps it, because an earlier leader
+// of the term has continued from the term's first plan. If etcd has no plan,
+// this machine's plan becomes the term's, since only plans of the term are
+// carried. False on failure.
 bool BeginWith(const cluster::LeadGrant& grant, lead::PlanStore* store) {
   const absl::StatusOr<lead::StandingPlan> known = store->Read();
   if (known.ok() && known->term == grant.term) return true;
@@ -239,11 +241,12 @@ void LeaderServer::Connect() {
 
 void LeaderServer::Tell() {
   for (auto& [gpu, link] : links_) {
-    // Asks before each message, since this process may have been stopped.
+    // Checks this before each message, since this process may have been
+    // stopped.
     if (!MayLead()) return;
     wire::PlanNoticeT notice;
     if (IsCarried()) notice.plan = leader_->PlanToSend();
-    // A daemon that is absent now gets it with the next beat.
+    // A daemon that is absent now gets the plan with the next beat.
     link.socket.Send(wire::Encode(0, 0, std::move(notice)));
     // Sending may have swallowed the signal that something can be read.
     Receive(&link);

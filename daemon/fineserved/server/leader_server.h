@@ -22,15 +22,15 @@
 
 namespace fineserve::server {
 
-// Leads the fleet's daemons if no other one does: tries for the lock once a
-// second, then joins Leader with the loop and with a socket to each daemon of
-// the fleet, this one among them. In a fleet of several machines it leads only
+// Leads the fleet's daemons if no other process does: tries for the lock once a
+// second, then connects Leader to the loop and to a socket for each daemon of
+// the fleet, including this one. In a fleet of several machines it leads only
 // while this machine's fineserve-node grants it (design note 0031). Confined to
 // the loop's thread.
 class LeaderServer final : public admission::LeaderSeat {
  public:
   // `who`: this daemon, whose fleet is `fleet`. `folder`: the runtime folder.
-  // The pointers must outlive it.
+  // The pointers must outlive this object.
   LeaderServer(const config::Fleet& fleet, const lead::Contender& who,
                const std::string& folder, admission::PlanBoard* board,
                const Clock* clock, EventLoop* loop);
@@ -38,13 +38,13 @@ class LeaderServer final : public admission::LeaderSeat {
   LeaderServer& operator=(const LeaderServer&) = delete;
   ~LeaderServer() override;
 
-  // The same fleet as its file describes it now.
+  // Sets the same fleet as its file describes it now.
   void SetFleet(const config::Fleet& fleet);
   const std::string& fleet_path() const { return who_.fleet; }
   // For a scrape.
   metrics::PlanFigures Measure() const;
 
-  // While it leads, its seat is at the board.
+  // While this server leads, the board refers to it as its leader.
   void Describe(wire::PlanStateT* state) const override;
   // In a fleet of several machines, refuses an order that the node cannot carry
   // to etcd now, because the next leader would not know it.
@@ -57,8 +57,8 @@ class LeaderServer final : public admission::LeaderSeat {
   };
 
   void Beat();
-  // Time until the next beat. If a plan has just changed, its next step waits
-  // for messages that come within milliseconds.
+  // Returns the time until the next beat. If a plan has just changed, its next
+  // step waits for messages that come within milliseconds.
   uint64_t BeatUs();
   // In a fleet of several machines: reads the node's present grant.
   void ReadGrant();
@@ -71,7 +71,7 @@ class LeaderServer final : public admission::LeaderSeat {
   // Steps down if another process has taken the lead.
   void HoldTheLead();
   void TakeTheLead();
-  // Tells every daemon the plan, which each answers with its report.
+  // Sends every daemon the plan; each answers with its report.
   void Tell();
   void Connect();
   void Receive(Link* link);

@@ -51,8 +51,9 @@ bool SocketServer::HandleLease(PeerConnection* c, const abi::LeaseRequest& r) {
   return true;
 }
 
-// Waits if a pool of size "auto" may grow: it grows for a starting engine, even
-// if it has just given memory to another one.
+// Leases whole slabs. If a pool of size "auto" may grow, waits instead: it
+// grows for a starting engine, even if it has just given memory to another
+// engine.
 void SocketServer::LeaseOrWait(PeerConnection* c, const abi::LeaseRequest& r) {
   c->waiting_whole.reset();
   if (r.request != 0 && r.request == c->given_up) return;
@@ -67,7 +68,7 @@ void SocketServer::LeaseOrWait(PeerConnection* c, const abi::LeaseRequest& r) {
   pool_->Lease(c->engine, r.slab_count, Await(c, r.header.sequence), asker);
 }
 
-// A ticket for the peer's request, under which its answer comes.
+// Returns a ticket for the peer's request; the answer comes under this ticket.
 uint64_t SocketServer::Await(PeerConnection* c, uint32_t sequence) {
   c->waiting_ticket = ++last_ticket_;
   c->waiting_sequence = sequence;
@@ -75,8 +76,8 @@ uint64_t SocketServer::Await(PeerConnection* c, uint32_t sequence) {
   return c->waiting_ticket;
 }
 
-// Returns the peer that waited under this ticket, which has stopped waiting;
-// null if it has gone.
+// Returns the peer that waited under this ticket, and ends its wait; null if
+// the peer has gone.
 PeerConnection* SocketServer::TakeWaiting(uint64_t ticket) {
   const auto it = waiting_.find(ticket);
   if (it == waiting_.end()) return nullptr;
@@ -103,8 +104,8 @@ void SocketServer::Answer() {
     auto answer = abi::MakeMessage<abi::LeaseGrant>(c->waiting_sequence);
     answer.lease = slab::Number(grant.lease);
     answer.slab_count = static_cast<uint32_t>(grant.slabs.size());
-    // A former connection of the same process may still have an entry, until
-    // its end is seen.
+    // A former connection of the same process may still have an entry until the
+    // server sees that it has ended.
     for (PeerConnection& other : connections_) {
       other.unfetched.erase(grant.lease);
     }
@@ -118,7 +119,7 @@ void SocketServer::Answer() {
   }
 }
 
-// Returns a lease whose client never learned of it, because its connection has
+// Returns a lease that its client never learned of because its connection
 // ended.
 void SocketServer::ReturnUnseen(EngineId engine, LeaseId lease) {
   // NotFound: the engine has died too, and its slabs are quarantined.
@@ -141,8 +142,8 @@ bool SocketServer::HandleReturn(PeerConnection* c,
   return abi::Send(c->socket.get(), done) == 0;
 }
 
-// Tells the process's other connections too, since the request may still wait
-// unread in the one on which it was made.
+// Notes it for the process's other connections too, since the request may still
+// wait unread in the connection on which it was made.
 absl::Status SocketServer::GiveUp(PeerConnection* c, uint32_t request) {
   for (PeerConnection& other : connections_) {
     if (&other != c && other.peer.pid == c->peer.pid &&
@@ -171,7 +172,7 @@ bool SocketServer::ExportGranules(PeerConnection* c, uint32_t sequence,
     return Refuse(c, sequence, RefusalCode::kUnknownLease,
                   std::string(granules.status().message()));
   }
-  // Recorded before any process can map the lease.
+  // This is recorded before any process can map the lease.
   if (lease != 0) pool_->machine()->Seen(c->engine, LeaseId{lease});
   c->waiting_lease = lease;
   c->waiting_first = first;
@@ -179,8 +180,8 @@ bool SocketServer::ExportGranules(PeerConnection* c, uint32_t sequence,
   return true;
 }
 
-// Returns the granules that the peer may have of a lease, or for its view
-// (lease 0).
+// Returns the granules of a lease, or for the peer's view (lease 0), that the
+// peer may have.
 absl::StatusOr<std::vector<uint32_t>> SocketServer::GranulesFor(
     const PeerConnection& c, uint32_t lease, uint32_t first,
     uint32_t max_count) const {
@@ -197,8 +198,8 @@ void SocketServer::SendGranules(PeerConnection* c,
                   static_cast<uint32_t>(exported.granules.size()));
   if (!exported.granules.empty() &&
       (!granules.ok() || granules->size() < exported.granules.size())) {
-    // The peer has returned the granules since, and another engine may have
-    // them.
+    // The peer has returned the granules in the meantime, and another engine
+    // may have them.
     Refuse(c, c->waiting_sequence, RefusalCode::kUnknownLease,
            "the lease ended before its granules were exported");
     return;

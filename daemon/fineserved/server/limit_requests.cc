@@ -1,4 +1,4 @@
-// The part of SocketServer that obeys operators.
+// The part of SocketServer that carries out operators' requests.
 
 #include <string>
 

@@ -12,8 +12,8 @@
 
 namespace fineserve::server {
 
-// Joins the exporter with the loop: gives it a snapshot when a scrape waits for
-// one. Confined to the loop's thread.
+// Connects the exporter to the loop: gives it a snapshot when a scrape waits
+// for one. Confined to the loop's thread.
 class MetricsServer {
  public:
   using Measure = std::function<metrics::Snapshot()>;
@@ -24,7 +24,7 @@ class MetricsServer {
       exporter::Exporter::CountFormer count_former, const Clock* clock,
       EventLoop* loop);
 
-  // The address as configured: port 0 stays 0.
+  // Returns the address as configured: port 0 stays 0.
   const config::ListenAddress& asked() const { return asked_; }
 
  private:

@@ -1,5 +1,5 @@
-// The part of SocketServer that moves engines' resident memory: it carries out
-// the decisions of MoveBook.
+// The part of SocketServer that moves engines' resident memory, as MoveBook
+// decides.
 
 #include <sys/socket.h>
 
@@ -25,7 +25,7 @@ namespace {
 // Pause between two tries to bring back an engine for which requests wait.
 constexpr uint64_t kTryAgainNs = 1'000'000'000;
 
-// CarryRequests of a connection that wait for their answers.
+// Limit on the CarryRequests of one connection that wait for their answers.
 constexpr size_t kMostCarried = 4;
 
 const char* WordsOf(Place place) {
@@ -41,7 +41,8 @@ RefusalCode CodeOfMove(const absl::Status& move) {
 
 }  // namespace
 
-// A connection's address in memory is unique while it lives.
+// Returns a connection's address in memory, which is unique while the
+// connection lives.
 uint64_t SocketServer::NumberOf(const PeerConnection* c) {
   return reinterpret_cast<uintptr_t>(c);
 }
@@ -104,7 +105,8 @@ bool SocketServer::HandleReport(PeerConnection* c,
   return true;
 }
 
-// Another GPU of the engine needs the memory of the rank there.
+// Handles a message that another GPU of the engine needs the memory of its rank
+// there.
 void SocketServer::LetGo(PeerConnection* c) {
   if (moves_.StayOut(c->engine)) return;
   if (let_go_(c->engine)) {
@@ -160,7 +162,8 @@ void SocketServer::Adopt(const PeerConnection& c, bool is_out,
                 std::move(files));
 }
 
-// Takes what a MoveContents or a MoveFill hands over. False if that is wrong.
+// Takes what a MoveContents or a MoveFill hands over. False if the message is
+// wrong.
 template <typename Message>
 static bool TakeHanded(abi::Received* received, Message* message,
                        std::vector<store::Handed>* handed) {
@@ -221,8 +224,8 @@ bool SocketServer::HandleCompare(PeerConnection* c, abi::Received* received) {
   return true;
 }
 
-// A former connection of the process may still exist, so the order must match
-// too.
+// The order must match too, since a former connection of the process may still
+// exist.
 void SocketServer::AnswerCopied() {
   for (const store::StoreThread::Result& result : store_->Take()) {
     const bool is_carry = result.of == store::StoreThread::Work::kCarry;
@@ -250,8 +253,8 @@ void SocketServer::AnswerCopied() {
   }
 }
 
-// If the answer cannot be sent, the connection has ended, and its end is
-// handled.
+// Sends a copy's result. If it cannot be sent, the connection has ended, and
+// its end is handled elsewhere.
 void SocketServer::SendCopied(PeerConnection* c,
                               const store::StoreThread::Result& result) {
   c->copying = 0;
@@ -350,7 +353,7 @@ bool SocketServer::HandleOffer(PeerConnection* c, const abi::OfferRequest& r) {
                    static_cast<uint32_t>(descriptors.size())) == 0;
 }
 
-// Another daemon's memory comes back over this GPU's link.
+// Copies another daemon's memory back over this GPU's link.
 bool SocketServer::HandleCarry(PeerConnection* c, abi::Received* received) {
   abi::CarryRequest request;
   if (c->engine != slab::kNoEngine || !received->As(&request)) return Dropped();
@@ -374,7 +377,7 @@ bool SocketServer::HandleCarry(PeerConnection* c, abi::Received* received) {
   return true;
 }
 
-// The end of the connection says that something may still be written.
+// Closes the connection if something may still be written; otherwise answers.
 void SocketServer::SendCarried(PeerConnection* c, uint32_t sequence,
                                const absl::Status& status) {
   c->carrying.erase(sequence);
@@ -438,8 +441,8 @@ void SocketServer::CarryOutMoves() {
   }
 }
 
-// A failure to send is ignored: the connection has ended then, and the mover
-// will connect again.
+// Sends an order. A failure to send is ignored: the connection has then ended,
+// and the mover will connect again.
 void SocketServer::GiveOrder(const MoveBook::Order& order) {
   PeerConnection* const c = Numbered(static_cast<uint64_t>(order.mover));
   if (c == nullptr) return;

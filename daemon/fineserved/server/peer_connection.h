@@ -34,23 +34,23 @@ struct PeerConnection {
   uint32_t waiting_sequence = 0;
   uint32_t waiting_lease = 0;  // whose granules it waits for
   uint32_t waiting_first = 0;
-  // Set for an observer, which may make no context before it is answered.
+  // Set for an observer, which must not make a context before it is answered.
   absl::optional<abi::Hello> hello;
   // A request for whole slabs that waits until the pool has grown.
   absl::optional<abi::LeaseRequest> waiting_whole;
   uint64_t whole_deadline_ns = 0;
-  // A view that waits, since its floor fits once a dead engine's slabs are
-  // free.
+  // A view request that waits, because its floor will fit once a dead engine's
+  // slabs are free.
   absl::optional<abi::ViewRequest> waiting_view;
   uint64_t view_deadline_ns = 0;
-  // Leases whose descriptors have not been sent, so that no process can have
-  // mapped them.
+  // Leases whose descriptors have not been sent yet, so that no process can
+  // have mapped them.
   std::set<slab::LeaseId> unfetched;
   // A lease request that its process has given up on a later connection.
   // Messages about it on this connection are out of date.
   uint32_t given_up = 0;
-  // True for a member's connection that waits for orders. `handed` is what it
-  // hands to the store.
+  // True for a member's connection that waits for orders. `handed` is what the
+  // member hands to the store.
   bool is_mover = false;
   bool is_follower = false;  // of a process whose memory is another daemon's
   std::vector<store::Handed> handed;

@@ -12,20 +12,22 @@
 
 namespace fineserve::server {
 
-// Anonymous memory of a process that is in the host's memory, bytes; 0 if there
-// is no such process. Its shared memory is left out: the processes of an engine
-// may each have the same mapped, and the emulated device's memory is such.
+// Returns a process's anonymous memory that resides in the host's memory, in
+// bytes; 0 if there is no such process. Shared memory is left out: several
+// processes of an engine may map the same shared memory, and the emulated
+// device's memory is shared memory.
 uint64_t AnonymousBytes(pid_t pid);
 
-// Measures what engines' processes take of the host's memory. A look at /proc
-// takes some 10 µs a process, so one engine at most is measured in kPauseNs,
-// and each again when all others could have been. Confined to a thread.
+// Measures how much of the host's memory engines' processes take. A look at
+// /proc takes some 10 µs per process, so at most one engine is measured in
+// kPauseNs, and it is measured again only once all others could have been.
+// Confined to a thread.
 class ProcessMeter {
  public:
   static constexpr uint64_t kPauseNs = 500'000'000;
 
-  // Returns the bytes of the engine's processes as of the last look at them, 0
-  // before the first one. `now_ns` never goes back.
+  // Returns the bytes of the engine's processes as of the last look at them; 0
+  // before the first look. `now_ns` never goes back.
   uint64_t BytesOf(const std::string& engine,
                    absl::FunctionRef<std::vector<pid_t>()> processes,
                    uint64_t now_ns);

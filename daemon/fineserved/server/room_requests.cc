@@ -1,5 +1,5 @@
-// The part of SocketServer that makes room for what is not KV: slabs leave the
-// pool, and idle engines leave the GPU.
+// The part of SocketServer that makes room for memory other than KV: slabs
+// leave the pool, and idle engines leave the GPU.
 
 #include "daemon/fineserved/pool_service/pool_sizing.h"
 #include "daemon/fineserved/server/peer_connection.h"
@@ -8,8 +8,8 @@
 namespace fineserve::server {
 namespace {
 
-// An engine that waits asks several times a second, and one that has failed
-// is tried again each second.
+// A waiting engine asks several times a second, and a failed one tries again
+// each second.
 constexpr uint64_t kTurnNs = 2'000'000'000;
 
 }  // namespace
@@ -22,7 +22,7 @@ bool SocketServer::HandleRoom(PeerConnection* c, const abi::RoomRequest& r) {
 
 uint64_t SocketServer::ComingFor(const PeerConnection& c, uint64_t bytes) {
   const bool is_here = moves_.EvictedBytes(c.engine) == 0;
-  // An engine that restores its parameters needs no more memory after them.
+  // An engine that restores its parameters needs no further memory after them.
   const bool starts = is_here && moves_.DroppedOf(c.engine).bytes == 0;
   const auto ask_pool = [&] {
     return sizing_ == nullptr
@@ -54,7 +54,7 @@ uint64_t SocketServer::ComingFor(const PeerConnection& c, uint64_t bytes) {
 evict::Room SocketServer::MakeRoomFor(slab::EngineId engine, uint64_t bytes,
                                       bool may_rest, uint32_t floor_slabs) {
   if (MustWaitForRoom(engine)) return evict::Room::kComes;
-  // With a pool of a fixed size the free memory is unknown.
+  // If the pool has a fixed size, the free memory is unknown.
   const evict::Lack lack = sizing_ != nullptr
                                ? evict::Lack(sizing_->LackBeyondPool(bytes))
                                : evict::Lack::OfFloor(floor_slabs);

@@ -143,8 +143,8 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
     return true;
   }
   if (c->scoreboard.valid()) {
-    // The peer sends a request, so it has mapped its scoreboard. From now on no
-    // other process may map it writable.
+    // The peer sends a request, so it has mapped its scoreboard. From now on,
+    // no other process may map that scoreboard writable.
     if (!c->scoreboard.SealAgainstWriters()) {
       log::Warning("pid {}: {}", c->peer.pid,
                    base::WithErrno("cannot seal its scoreboard"));
@@ -209,12 +209,12 @@ void SocketServer::OnExit(pid_t pid, driver::Descriptor pidfd, uint64_t image) {
   member.image = image;
 }
 
-// A process that runs another program now (exec) has closed its connections and
+// A process that now runs another program (exec) has closed its connections and
 // left its context. The driver knows both programs by one pid, so it is asked
-// at once, before the new one has a context.
+// at once, before the new program has a context.
 void SocketServer::EndFormerImage(pid_t pid, uint64_t image) {
   const auto member = members_.find(pid);
-  // Without an image nothing is known: the process may have ended.
+  // If the image is unknown, so is the rest: the process may have ended.
   if (member == members_.end() || image == 0) return;
   uint64_t& known = member->second.image;
   if (abi::IsSameImage(image, known)) {
@@ -227,17 +227,17 @@ void SocketServer::EndFormerImage(pid_t pid, uint64_t image) {
   End(pid);
 }
 
-// The process, or the program that it ran, has ended, and with it all that
-// mapped our memory.
+// Called when the process, or the program that it ran, has ended, and with it
+// everything that mapped our memory.
 void SocketServer::End(pid_t pid) {
   pool_->Exited(pid);
   if (store_ != nullptr) store_->Forget(HolderOf(pid));
   CloseMembers(pid);
 }
 
-// An exited member may have left a request, here or unread in its socket. The
-// request must not be served: the engine may be gone, and its lease would never
-// be returned.
+// Closes the connections of an exited member, which may have left a request,
+// here or unread in its socket. That request must not be served: the engine may
+// be gone, and its lease would never be returned.
 void SocketServer::CloseMembers(pid_t pid) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     PeerConnection& c = *it++;  // Close erases it

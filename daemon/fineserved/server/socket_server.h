@@ -68,19 +68,18 @@ class SocketServer {
   // Takes over a listening SOCK_SEQPACKET socket.
   void Listen(driver::Descriptor listener);
 
-  // Answers the requests that waited for the pool. To be called whenever it has
-  // settled.
+  // Answers the requests that waited for the pool. Call it whenever the pool
+  // has settled.
   void Settle();
 
-  // Brings the engine's memory back if it was evicted: requests wait for it.
-  // May be called as often as one likes; after a failure it tries once a
-  // second.
+  // Brings the engine's memory back if it was evicted, because requests wait
+  // for it. May be called at any rate; after a failure it tries once a second.
   void Need(slab::EngineId engine);
-  // Lets the engine's memory leave the GPU, if it can and is idle. False if it
-  // is away already, or moves.
+  // Lets the engine's memory leave the GPU, if it can and is idle. False if the
+  // memory is already away or moving.
   bool Evict(slab::EngineId engine);
-  // Has the engine drop its parameters for the lender's, or get them back.
-  // False if nothing begins.
+  // Drop has the engine drop its parameters and read the lender's; Restore has
+  // it get them back. False if nothing begins.
   bool Drop(slab::EngineId engine, const ParameterDrop& drop);
   bool Restore(slab::EngineId engine);
   // Called when an engine finds no room on the GPU
@@ -90,20 +89,20 @@ class SocketServer {
   void SetMakeRoom(MakeRoom make_room) { make_room_ = std::move(make_room); }
 
   // Called when the GPU of another rank needs the engine's room
-  // (AdmissionService::LetGo); without it the engine's processes decide.
+  // (AdmissionService::LetGo). If none is set, the engine's processes decide.
   using LetGoEngine = std::function<bool(slab::EngineId)>;
   void SetLetGo(LetGoEngine let_go) { let_go_ = std::move(let_go); }
 
-  // Where evicted memory goes; without it, engines stay. Must outlive this
-  // object.
+  // Sets where evicted memory goes; without a store, engines stay on the GPU.
+  // It must outlive this object.
   void SetStore(store::StoreThread* store) { store_ = store; }
-  // Answers engines whose memory has been copied. To be called when the store's
+  // Answers engines whose memory has been copied. Call it when the store's
   // descriptor is readable.
   void AnswerCopied();
 
-  // From now on processes may ask for room, and floors and leases of whole
-  // slabs wait for the pool to grow; null: its size is fixed. Must outlive this
-  // object or the next call.
+  // From now on, processes may ask for room, and floors and leases of whole
+  // slabs wait for the pool to grow. If null, the pool's size is fixed.
+  // `sizing` must outlive this object or stay valid until the next call.
   void SetSizing(PoolSizing* sizing) { sizing_ = sizing; }
 
   const MoveBook& moves() const { return moves_; }
@@ -157,9 +156,10 @@ class SocketServer {
   // in a pool that cannot grow, `floor_slabs` of the others' floors.
   evict::Room MakeRoomFor(slab::EngineId engine, uint64_t bytes, bool may_rest,
                           uint32_t floor_slabs = 0);
-  // Bytes that may come to a process that lacks `bytes`; 0: none.
+  // Returns the bytes that may become free for a process that lacks `bytes`; 0
+  // if none.
   uint64_t ComingFor(const PeerConnection& c, uint64_t bytes);
-  // True if the memory that comes free is for another engine.
+  // True if the memory that becomes free is reserved for another engine.
   bool MustWaitForRoom(slab::EngineId engine) const;
   // True also while another engine comes back: the two would take each other's
   // memory, and share the link.
@@ -181,8 +181,8 @@ class SocketServer {
   bool HandleCloseView(PeerConnection* c, const abi::CloseViewRequest& request);
   bool HandleWant(PeerConnection* c, const abi::WantNotice& notice);
   bool HandleReturnNotice(PeerConnection* c, const abi::ReturnNotice& notice);
-  // Answers with descriptors of granules from number `first` on of a lease, or
-  // of the pool for a view (lease 0), once the device has exported them.
+  // Answers with descriptors of granules, from number `first` on, of a lease
+  // or, for a view (lease 0), of the pool, once the device has exported them.
   bool ExportGranules(PeerConnection* c, uint32_t sequence, uint32_t lease,
                       uint32_t first, uint32_t max_count);
   absl::StatusOr<std::vector<uint32_t>> GranulesFor(const PeerConnection& c,
@@ -197,8 +197,8 @@ class SocketServer {
   bool RefuseHello(PeerConnection* c, uint32_t sequence, abi::RefusalCode code,
                    const std::string& text);
   bool RefuseView(PeerConnection* c, uint32_t sequence, const absl::Status& s);
-  // Counts a message that is not obeyed. Returns false, by which a handler ends
-  // the connection.
+  // Counts a message that is not carried out. Returns false, with which a
+  // handler ends the connection.
   bool Dropped();
   PeerConnection* TakeWaiting(uint64_t ticket);
   uint64_t Await(PeerConnection* c, uint32_t sequence);
@@ -206,7 +206,7 @@ class SocketServer {
   bool WelcomeObserver(PeerConnection* c);
   absl::Status GiveUp(PeerConnection* c, uint32_t request);
   void ReturnUnseen(slab::EngineId engine, slab::LeaseId lease);
-  // Watches the process for its end; an error if it cannot be watched.
+  // Watches for the end of the process; an error if it cannot be watched.
   absl::Status Watch(pid_t pid, uint64_t image);
   void OnExit(pid_t pid, driver::Descriptor pidfd, uint64_t image);
   void EndFormerImage(pid_t pid, uint64_t image);
@@ -233,14 +233,14 @@ class SocketServer {
   std::map<uint64_t, PeerConnection*> waiting_;
   uint64_t last_ticket_ = 0;
   MoveBook moves_;
-  // For each engine that is to come back and is not back yet, the time of the
+  // For each engine that must come back and is not back yet, the time of the
   // last try.
   std::map<slab::EngineId, uint64_t> needed_ns_;
-  // The engine for which others leave. No other one comes back before it has
-  // its room, or has not asked for kTurnNs.
+  // The engine for which others leave. No other engine comes back before this
+  // one has its room, or has not asked for kTurnNs.
   absl::optional<slab::EngineId> makes_room_for_;
   uint64_t turn_ends_ns_ = 0;
-  // Why an engine's last move failed, if it has not moved since.
+  // The reason why an engine's last move failed, if it has not moved since.
   std::map<slab::EngineId, std::string> failures_;
   MakeRoom make_room_ = [](slab::EngineId, const evict::Lack&, bool) {
     return evict::Room::kNone;

@@ -44,15 +44,16 @@ bool SocketServer::HandleView(PeerConnection* c, const abi::ViewRequest& r) {
   return RegisterView(c, r);
 }
 
-// Engines that span GPUs cannot use the slabs by which a pool grows.
+// Engines that span GPUs cannot use slabs that a pool gains by growing.
 bool SocketServer::MayGrowFor(const PeerConnection& c,
                               const slab::ViewSpec& spec) {
   return sizing_ != nullptr && !spec.group &&
          sizing_->AwaitSlabs(pool_->state().LackFor(c.engine, spec, c.share));
 }
 
-// An idle engine that leaves frees its floor. A pool that may grow also gets
-// the memory of engines without a floor.
+// True if other engines' floors may become free. An idle engine that leaves
+// frees its floor. A pool that may grow also gets the memory of engines without
+// a floor.
 bool SocketServer::MayGetFloorOfOthers(const PeerConnection& c,
                                        const slab::ViewSpec& spec) {
   const slab::PoolState& pool = pool_->state();

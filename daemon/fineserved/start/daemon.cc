@@ -53,11 +53,11 @@ const RealClock kClock;
 // Interval between rounds while engines wait for each other's slabs. A round
 // takes some µs.
 constexpr uint64_t kRestlessPollUs = 10'000;
-// Interval between looks at the blocks in use beside an engine that spans GPUs,
-// which another daemon's admission counts on. Heuristic.
+// Interval between checks of the blocks in use next to an engine that spans
+// GPUs, on which another daemon's admission relies. Heuristic.
 constexpr uint64_t kGroupPollUs = 50'000;
 // Pause between two engines that leave for others' KV, so that the pool grows
-// by the memory of the first before the second one leaves.
+// by the first engine's memory before the second one leaves.
 constexpr uint64_t kKvPauseNs = 1'000'000'000;
 constexpr uint64_t kAheadPauseNs = 1'000'000'000;
 
@@ -116,8 +116,8 @@ absl::optional<backing::CudaBacking::Keeper> GranuleKeeper() {
       [](uint32_t granule) { DescriptorStore::Remove(GranuleName(granule)); }};
 }
 
-// Asks the MPS servers whose clients engines may be: the one that the
-// environment names (or the machine's), and that of fsctl up.
+// Asks the MPS servers whose clients engines may be: the server that the
+// environment names (or the machine's), and the server of fsctl up.
 backing::MpsWork::Terminate MpsTerminator(const config::Config& config) {
   std::string folder = config.runtime_dir;
   char path[abi::kPathBytes];
@@ -171,7 +171,8 @@ std::shared_ptr<const metrics::Identity> IdentityForMetrics(
       std::chrono::duration<double>(now).count()});
 }
 
-// All engines of the file count, since one for another GPU may have ranks here.
+// True if any engine may leave. All engines of the file count, since an engine
+// for another GPU may have ranks here.
 bool AnyMayLeave(const config::Config& config) {
   return config.fleet &&
          std::any_of(config.fleet->engines.begin(), config.fleet->engines.end(),
@@ -180,12 +181,11 @@ bool AnyMayLeave(const config::Config& config) {
                      });
 }
 
-// One running fineserved: owns everything below it and drives it from one
-// thread.
+// One running fineserved: owns all its members and drives them from one thread.
 class Daemon {
  public:
-  // Claims the GPU, and creates the pool and starts to zero it, or takes over
-  // the one that was kept.
+  // Claims the GPU, and either creates the pool and starts to zero it, or takes
+  // over the kept pool.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(
       const StartPlan& plan, config::Config config, Reload reload,
       absl::optional<KeptPool> kept);
@@ -201,25 +201,25 @@ class Daemon {
   void OpenStore(const StartPlan& plan);
   void LookForReplicas(const StartPlan& plan);
   absl::Status Listen(driver::Descriptor kept_listener);
-  // Stores what the next daemon needs beside the granules.
+  // Stores what the next daemon needs in addition to the granules.
   absl::Status StoreTable();
   // Logs it when the parent that keeps the pool for the next daemon ends.
   void WatchKeeper();
   // Begins to admit requests for the configuration's fleet, if it names one.
   absl::Status SetFleet();
-  // Serves metrics where the configuration wants them, if anywhere.
+  // Serves metrics where the configuration says, if anywhere.
   absl::Status SetMetrics();
   metrics::Snapshot Measure() const;
   // Begins to lead, or to wait for the lead, if the fleet has a [planner].
   void SetPlanner();
-  // Opens the door for an fsctl that brings a new fleet.
+  // Starts to accept fsctl's connections that bring a new fleet.
   void OpenDoor();
   void Settle();
   void SettleGroups();
   void ReadConfigAgain();
   absl::Status TakeConfig(config::Config config);
   void Resize(uint64_t pool_bytes);
-  // Lets the pool follow what engines need, or fixes its size.
+  // Lets the pool's size follow what engines need, or fixes it.
   void SetSizing();
   void LetKvHaveRoom();
   void LetOneComeAhead();
@@ -235,7 +235,8 @@ class Daemon {
   std::unique_ptr<slab::TableWriter> table_;
   PoolService pool_;
   EventLoop loop_;
-  // Settle runs after each round of the loop, so waking it up is enough.
+  // Settle runs after each round of the loop, so it is enough to wake the loop
+  // up.
   std::unique_ptr<EventSource> device_done_;
   driver::Descriptor keeper_;  // pidfd; not valid without one
   std::unique_ptr<EventSource> keeper_ended_;
@@ -272,7 +273,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
       Endpoint::Claim(config.runtime_dir, plan.device.uuid);
   if (!endpoint.ok()) return endpoint.status();
   // If this daemon cannot take over, peers wait in the kept socket for the next
-  // one.
+  // daemon.
   if (kept) endpoint->Keep(true);
   absl::StatusOr<driver::Descriptor> claim = ClaimGpu(plan.device);
   if (!claim.ok()) return claim.status();
@@ -383,8 +384,7 @@ absl::Status Daemon::Listen(driver::Descriptor kept_listener) {
   return absl::OkStatus();
 }
 
-// Stores the table last: its presence means that the pool can be taken over
-// whole.
+// Stores the table last: if it is present, the whole pool can be taken over.
 absl::Status Daemon::StoreTable() {
   using holder::DescriptorStore;
   absl::Status s = DescriptorStore::Flush();
@@ -548,8 +548,8 @@ void Daemon::OpenDoor() {
       loop_.OnReadable(door_->descriptor(), [this] { door_->Turn(); });
 }
 
-// Has an idle engine leave if KV is short. Only a pool that grows gets its
-// memory.
+// Has an idle engine leave if KV is short. Only a pool that can grow gets the
+// engine's memory.
 void Daemon::LetKvHaveRoom() {
   const uint64_t now_ns = kClock.NowNs();
   const bool lacks_kv = pool_.state().IsExhausted() && sizing_->IsAtLimit();
@@ -559,7 +559,8 @@ void Daemon::LetKvHaveRoom() {
   admission_->MakeKvRoom();
 }
 
-// Brings an engine back at most once a second, beside a pool that grows.
+// Brings back an engine ahead of its next request, at most once a second, if
+// the pool can grow.
 void Daemon::LetOneComeAhead() {
   const uint64_t now_ns = kClock.NowNs();
   if (now_ns < ahead_next_ns_ || !admission_->AnyIsOut()) return;
@@ -570,7 +571,8 @@ void Daemon::LetOneComeAhead() {
   admission_->BringAhead(*idle);
 }
 
-// Replicas drop nothing while the pool can get memory that slows no step.
+// Replicas drop nothing while the pool can get memory without slowing down any
+// step.
 overload::Why Daemon::WouldGrow(uint64_t short_bytes) const {
   if (sizing_ == nullptr) return overload::Why::kFixedPool;
   return sizing_->IsAtLimit(short_bytes) && !sockets_.moves().AnyLeaves()
@@ -578,7 +580,7 @@ overload::Why Daemon::WouldGrow(uint64_t short_bytes) const {
              : overload::Why::kNotShort;
 }
 
-// Tells engines that span GPUs what they could have here.
+// Shows engines that span GPUs what they could have here.
 void Daemon::SettleGroups() {
   const auto groups = SureOfGroups(
       pool_, admission_ == nullptr ? std::vector<admission::EngineNeed>()
@@ -604,7 +606,7 @@ void Daemon::Settle() {
     }
   }
   SettleGroups();
-  // Relaxed: a statistic that publishes nothing else.
+  // Relaxed: a statistic, which publishes no other data.
   table_->counters().loop_longest_turn_us.store(loop_.longest_turn_us(),
                                                 std::memory_order_relaxed);
   const bool restless = pool_.state().restless();
@@ -648,7 +650,8 @@ absl::Status Daemon::TakeConfig(config::Config config) {
   for (const std::string& note : NotTaken(config_, config)) {
     log::Warning("{}", note);
   }
-  // Even if the size is the same: an earlier attempt may have failed.
+  // Resizes even if the size is the same, since an earlier attempt may have
+  // failed.
   if (!config.pool.is_auto) Resize(config.pool.bytes);
   config_ = std::move(config);
   store_->SetLimit(config_.store.bytes);

@@ -15,10 +15,10 @@ namespace fineserve::server {
 // Reads the configuration again, on SIGHUP.
 using Reload = std::function<absl::StatusOr<config::Config>()>;
 
-// Claims the GPU, creates the pool, or takes over the one that was kept, and
-// serves until SIGTERM or SIGINT, all in the calling thread. If `reload` fails
-// the configuration stays as it was. An error if the pool cannot be served;
-// `*began` becomes true once it is.
+// Claims the GPU, creates the pool or takes over the kept one, and serves until
+// SIGTERM or SIGINT, all in the calling thread. If `reload` fails, the
+// configuration stays as it was. Returns an error if the pool cannot be served;
+// `*began` becomes true once it is served.
 absl::Status RunDaemon(const StartPlan& plan, config::Config config,
                        Reload reload, absl::optional<KeptPool> kept,
                        bool* began);

@@ -19,7 +19,7 @@ class DaemonFleet final : public apply::FleetHolder {
   using ReadConfig = std::function<absl::StatusOr<config::Config>()>;
   using TakeConfig = std::function<absl::Status(config::Config)>;
 
-  // `config`, the one that the daemon runs by, must outlive it.
+  // `config`, which the daemon currently uses, must outlive this object.
   DaemonFleet(std::string gpu, const config::Config* config, ReadConfig read,
               TakeConfig take)
       : gpu_(std::move(gpu)),
@@ -41,7 +41,8 @@ class DaemonFleet final : public apply::FleetHolder {
   absl::optional<config::Config> found_;
 };
 
-// The changes in `now` that a running daemon does not take, one line each.
+// Returns the changes in `now` that a running daemon does not take, one line
+// each.
 std::vector<std::string> NotTaken(const config::Config& before,
                                   const config::Config& now);
 

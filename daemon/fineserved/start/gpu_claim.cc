@@ -36,7 +36,7 @@ struct Address {
   socklen_t bytes = 0;
 };
 
-// The process that listens at the address, as the kernel reports it.
+// Returns the process that listens at the address, as the kernel reports it.
 std::string HolderOf(const Address& at) {
   const driver::Descriptor fd = NewSocket();
   ucred holder = {};
@@ -51,7 +51,7 @@ std::string HolderOf(const Address& at) {
 }  // namespace
 
 std::string ClaimName(const backing::Device& device) {
-  // A long path's end is its most distinctive part.
+  // The end of a long path is its most distinctive part.
   constexpr size_t kMostMachine = 50;
   char gpu[41];
   abi::FormatGpuUuid(device.uuid, gpu);

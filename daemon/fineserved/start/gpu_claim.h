@@ -20,7 +20,7 @@ namespace fineserve::server {
 // namespace of its own is not seen. Any user may also claim any name first.
 absl::StatusOr<driver::Descriptor> ClaimGpu(const backing::Device& device);
 
-// The name for a device, without the NUL in front.
+// Returns the name for a device, without the leading NUL.
 std::string ClaimName(const backing::Device& device);
 
 }  // namespace fineserve::server

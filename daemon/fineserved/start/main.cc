@@ -27,8 +27,8 @@
 namespace fineserve::server {
 namespace {
 
-// The exit code of a daemon that cannot begin with a pool, to a parent that
-// would start it again at once (EX_UNAVAILABLE).
+// The exit code (EX_UNAVAILABLE) of a daemon that cannot begin with a pool, for
+// a parent that would otherwise start it again at once.
 constexpr int kNothingKept = 69;
 
 std::string Program() {
@@ -66,7 +66,8 @@ absl::Status CheckPlan(const StartPlan& plan) {
       abi::SizeText(plan.free_bytes), " free; give a smaller --pool"));
 }
 
-// Only a configuration that cannot work here is a usage error.
+// Returns 2 for a configuration that cannot work here: only that is a usage
+// error.
 int ExitCode(const absl::Status& s) {
   fprintf(stderr, "fineserved: %s\n", std::string(s.message()).c_str());
   return absl::IsInvalidArgument(s) ? 2 : 1;
@@ -80,7 +81,7 @@ int CodeForParent(bool pool_is_kept) {
   return !pool_is_kept && holder::DescriptorStore::Exists() ? kNothingKept : 1;
 }
 
-// Avoids exit code 2, by which a program that does not know the flag answers.
+// Avoids exit code 2, with which a program that does not know the flag answers.
 int AnswerCheck(const absl::optional<KeptPool>& kept, const StartPlan& plan) {
   if (!kept) {
     fprintf(stderr, "fineserved: no slab table was inherited\n");
@@ -96,7 +97,7 @@ int AnswerCheck(const absl::optional<KeptPool>& kept, const StartPlan& plan) {
 }
 
 // Plans a start with the kept pool, if there is one. If the GPU has lost that
-// pool's memory and no engine is left in it, plans one with a new pool.
+// pool's memory and no engine is left in it, plans a start with a new pool.
 absl::StatusOr<StartPlan> Plan(const Options& options,
                                const backing::DeviceChoice& choice,
                                absl::optional<KeptPool>* kept) {
@@ -129,8 +130,8 @@ int Run(int argc, char** argv) {
     driver::RaiseDescriptorLimit();
     return holder::Supervise(Program(), ArgumentsOfChild(argc, argv));
   }
-  // Daemon::Serve handles the signals; a plan that is only shown can be
-  // interrupted.
+  // Daemon::Serve handles the signals. If the plan is only shown, the program
+  // can be interrupted.
   if (!options.dry_run && !options.check_takeover) {
     BlockSignals({SIGHUP, SIGINT, SIGTERM});
   }
@@ -139,7 +140,8 @@ int Run(int argc, char** argv) {
   if (!kept.ok()) return ExitCode(kept.status());
   const backing::DeviceChoice choice = {options.config.gpu,
                                         driver::EmulatedFolder()};
-  // As nvidia-smi counts: CUDA's own order begins with the fastest.
+  // Numbers GPUs as nvidia-smi does: CUDA's default order begins with the
+  // fastest.
   setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/1);
   const absl::StatusOr<StartPlan> plan = Plan(options, choice, &*kept);
   if (!plan.ok()) {
@@ -166,7 +168,7 @@ int Run(int argc, char** argv) {
 }  // namespace fineserve::server
 
 int main(int argc, char** argv) {
-  // The reader of the log may go away.
+  // The log's reader may exit first.
   signal(SIGPIPE, SIG_IGN);
   return fineserve::server::Run(argc, argv);
 }

@@ -146,7 +146,7 @@ absl::Status CheckPool(const Flags& f, const config::Config& c) {
   return absl::OkStatus();
 }
 
-// The file and the flags; flags override the file.
+// Merges the file and the flags; flags override the file.
 absl::StatusOr<config::Config> Merge(const Flags& f) {
   config::Config c;
   std::string path = f.config_path;

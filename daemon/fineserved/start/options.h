@@ -14,18 +14,18 @@ struct Options {
   config::Config config;  // file and flags merged
   std::function<absl::StatusOr<config::Config>()> read_again;
   bool dry_run = false;
-  // Runs a fineserved that serves, instead of serving, and keeps its pool for
+  // Instead of serving, runs a fineserved that serves, and keeps its pool for
   // the next one (holder::Supervise).
   bool supervise = false;
-  // Only says whether this program could go on with the pool that it was
-  // handed.
+  // Only reports whether this program could continue with the pool that it
+  // inherited.
   bool check_takeover = false;
 };
 
 // Parses the command line and the file it names; flags override the file. If
-// the program should exit at once (help, version, a mistake), returns its exit
-// code instead and has printed why: for a mistake (exit code 2) one line on
-// stderr with the fix.
+// the program should exit at once (help, version, a mistake), prints the reason
+// and returns the exit code instead: for a mistake (exit code 2), prints one
+// line on stderr with the fix.
 absl::variant<Options, int> ParseOptions(int argc, char** argv);
 
 }  // namespace fineserve::server

@@ -14,9 +14,10 @@
 namespace fineserve::server {
 namespace {
 
-// Size of a pool of size "auto". It is no larger than [pool] max, if that is
-// set. Beside the pool of a former daemon it may be 0: that pool's engines have
-// their weights, and its memory comes to this pool as they end.
+// Returns the size of a pool of size "auto". It is no larger than [pool] max,
+// if that is set. If the pool of a former daemon still exists, the size may be
+// 0: that pool's engines have their weights, and its memory comes to this pool
+// as they end.
 absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
                                        StartPlan* plan) {
   const uint64_t free_bytes = plan->free_bytes;
@@ -38,8 +39,8 @@ absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
   return config.max_pool_bytes;
 }
 
-// Size of a pool of a fixed size. Beside the pool of a former daemon, it is the
-// part that the former engines leave.
+// Returns the size of a pool of a fixed size. If the pool of a former daemon
+// still exists, this is the part that the former engines leave.
 uint64_t FixedPoolBytes(const config::Config& config, uint64_t former_bytes,
                         StartPlan* plan) {
   const uint64_t bytes = config.pool.bytes;
@@ -51,8 +52,8 @@ uint64_t FixedPoolBytes(const config::Config& config, uint64_t former_bytes,
   return std::min(bytes - std::min(bytes, former_bytes), plan->free_bytes);
 }
 
-// Limit on the pool's growth: for a pool of size "auto", all of the GPU's
-// memory except the headroom.
+// Returns the limit on the pool's growth: for a pool of size "auto", all of the
+// GPU's memory except the headroom.
 uint64_t MostBytes(const config::Config& config, const StartPlan& plan) {
   if (config.max_pool_bytes != 0 || !config.pool.is_auto) {
     return config.max_pool_bytes;
@@ -91,8 +92,8 @@ absl::StatusOr<Found> Find(const backing::DeviceChoice& choice) {
                *std::move(context)};
 }
 
-// Imports one granule of the pool, which speaks for the others: they are of one
-// age.
+// Imports one granule of the pool as a sample for all of them, since they are
+// equally old.
 absl::Status CheckMemory(const driver::Driver& driver, const KeptPool& kept) {
   if (kept.granules.empty()) return absl::OkStatus();
   const absl::Status imported =

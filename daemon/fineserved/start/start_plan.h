@@ -14,7 +14,7 @@
 
 namespace fineserve::server {
 
-// Plan of a start, made without allocating anything.
+// The plan of a start, made without allocating anything.
 struct StartPlan {
   driver::Driver driver;
   backing::Device device;
@@ -24,22 +24,23 @@ struct StartPlan {
   absl::StatusOr<backing::Nvml> nvml;
   // The reason for the size, if the configuration does not name it.
   std::string choice;
-  // abi::Describe's text of pools whose daemons have ended; empty without any.
+  // abi::Describe's text about pools whose daemons have ended; empty if there
+  // are none.
   std::string former_pools = {};
 };
 
-// Plan of a start with the pool of a former daemon. InvalidArgument if that
-// pool is on another GPU than the configuration names; DataLoss if the driver
-// no longer imports its memory.
+// Plans a start with the pool of a former daemon. InvalidArgument if that pool
+// is on another GPU than the configuration names; DataLoss if the driver can no
+// longer import the pool's memory.
 absl::StatusOr<StartPlan> MakeStartPlan(const backing::DeviceChoice& choice,
                                         const KeptPool& kept);
 
-// Loads the driver, finds the GPU and cuts the pool. InvalidArgument if the
-// configuration asks for something that this machine does not have;
-// FailedPrecondition if the GPU's mode allows no pool, or the reserve of a pool
-// of size "auto" leaves nothing. Engines that still hold a former daemon's pool
-// need a daemon: then neither the reserve nor a fixed size keeps it from
-// starting with the free memory, at least a slab.
+// Loads the driver, finds the GPU and determines the pool's geometry.
+// InvalidArgument if the configuration asks for something that this machine
+// does not have; FailedPrecondition if the GPU's mode allows no pool, or the
+// reserve of a pool of size "auto" leaves nothing. Engines that still hold a
+// former daemon's pool need a daemon: then neither the reserve nor a fixed size
+// keeps it from starting with the free memory, at least a slab.
 absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
                                         const backing::DeviceChoice& choice);
 

@@ -36,8 +36,8 @@ absl::Status Carrier::Carry(const Transfer& whole, uint64_t offset,
   if (!s.ok()) return s;
   const absl::StatusOr<Copy*> copy = Find(whole);
   if (!copy.ok()) return copy.status();
-  // Locked only while it is copied: of two carriers that kept locks on a copy,
-  // each would think that the other needs it.
+  // The copy is locked only while it is carried: if two carriers kept locks on
+  // a copy, each would think that the other needs it.
   if (!(*copy)->file->Lock((*copy)->range)) {
     return absl::NotFoundError("there is no such copy");
   }
@@ -68,7 +68,7 @@ absl::Status Carrier::CopyPart(Copy* copy, const FileRange& part,
   return rests.ok() ? s : absl::AbortedError(rests.message());
 }
 
-// Its copies do not change: an address of a store's file is used once.
+// Known copies stay valid: an address of a store's file is used only once.
 absl::StatusOr<Carrier::Copy*> Carrier::Find(const Transfer& whole) {
   absl::StatusOr<StoreFile> file = StoreFile::Adopt(whole.file->get());
   if (!file.ok()) return file.status();
@@ -79,7 +79,8 @@ absl::StatusOr<Carrier::Copy*> Carrier::Find(const Transfer& whole) {
     if (known->second.range.bytes == range.bytes) return &known->second;
     return absl::InvalidArgumentError("there is another copy");
   }
-  // Files have many copies, and processes few descriptors.
+  // One descriptor per file: a file has many copies, and a process few
+  // descriptors.
   const auto other = copies_.lower_bound({key.first, 0});
   const bool has_file =
       other != copies_.end() && other->first.first == key.first;
@@ -89,8 +90,8 @@ absl::StatusOr<Carrier::Copy*> Carrier::Find(const Transfer& whole) {
   return &copies_.emplace(key, std::move(copy)).first->second;
 }
 
-// Native atomics mean NVLink. Over PCIe the copy would use the other GPU's link
-// to the host as well, and gain nothing.
+// True if NVLink reaches the memory, which native atomics indicate. Over PCIe
+// the copy would also use the other GPU's link to the host, and gain nothing.
 bool Carrier::Reaches(driver::CUmemGenericAllocationHandle memory) const {
   const driver::EntryPoints& call = driver_.call();
   driver::CUmemAllocationProp properties = {};

@@ -18,26 +18,26 @@
 namespace fineserve::store {
 
 // Copies from other daemons' stores to other GPUs, over this GPU's link to the
-// host and from this GPU to the other one (design note 0039). What it has
-// copied once stays registered while another daemon or an engine needs the
-// copy, because its engine may leave and come back again. The context must be
-// current in each call, and at the end.
+// host and from this GPU to the other one (design note 0039). A copy that it
+// has carried once stays registered while another daemon or an engine needs it,
+// because the engine may leave and come back again. The context must be current
+// in each call and in the destructor.
 class Carrier {
  public:
   Carrier(const driver::Driver& driver, driver::CUdevice device)
       : driver_(driver), device_(device) {}
 
-  // Copies [offset, offset + bytes) of a transfer, and returns when nothing of
-  // it is under way. Aborted: something may be. After any other error nothing
-  // is, and some may have been written. FailedPrecondition: no link of their
-  // own connects the two GPUs, so that this would not be faster.
+  // Copies [offset, offset + bytes) of a transfer, and returns when the copy is
+  // no longer under way. After Aborted, it may still be. After any other error
+  // it is not, and a part may have been written. FailedPrecondition: no direct
+  // link connects the two GPUs, so this would not be faster.
   absl::Status Carry(const Transfer& whole, uint64_t offset, uint64_t bytes,
                      driver::CUstream stream);
 
   bool is_empty() const { return copies_.empty(); }
-  // Lets go of copies that no other daemon and no engine needs; to be called
-  // now and then, since the driver holds their memory until then. True: of
-  // some, so that there may be more.
+  // Releases copies that no other daemon and no engine needs. Call it now and
+  // then, because the driver holds their memory until then. True if some were
+  // released, so that there may be others.
   bool LetGoUnneeded();
   void Clear() { copies_.clear(); }
 
@@ -54,7 +54,7 @@ class Carrier {
 
   const driver::Driver driver_;
   const driver::CUdevice device_;
-  // By the file's inode and the copy's place in it.
+  // Keyed by the file's inode and the copy's offset in the file.
   std::map<std::pair<ino_t, uint64_t>, Copy> copies_;
 };
 

@@ -89,7 +89,8 @@ std::optional<CopyId> Contents::CopyOf(HolderId holder, uint32_t number) const {
   return std::nullopt;
 }
 
-// Spare copies leave their holders, too: these will be copied again.
+// Also removes the freed spare copies from their holders, so that their
+// contents will be copied again.
 absl::Status Contents::MakeRoom(uint64_t bytes, uint64_t limit,
                                 const std::vector<CopyId>& keep, Freed* freed) {
   std::vector<std::pair<uint64_t, CopyId>> spare;

@@ -15,7 +15,7 @@ namespace fineserve::store {
 // A process whose resident memory the store has copied.
 enum class HolderId : uint32_t {};  // its pid
 
-// Equal keys mean equal bytes (fingerprint.h).
+// The key of a content: equal keys mean equal bytes (fingerprint.h).
 struct ContentKey {
   kernels::Fingerprint print;
   uint64_t bytes = 0;
@@ -54,14 +54,15 @@ enum class CopyId : uint64_t {};
 // bytes may have changed while they were copied.
 class Contents {
  public:
-  // One allocation of a holder, by the holder's number of it, and its copy.
+  // One allocation of a holder, by the number that the holder gave it, and its
+  // copy.
   struct Entry {
     uint32_t number = 0;
     CopyId copy = {};
   };
   using Freed = std::vector<CopyPlace>;
 
-  // A copy of these bytes that a holder has been out with.
+  // Returns a copy of these bytes with which a holder has been out.
   std::optional<CopyId> Find(const ContentKey& key) const;
   std::optional<CopyId> At(uint32_t file, uint64_t offset) const;
   // Ordered by offset.
@@ -74,40 +75,43 @@ class Contents {
   // All copies that Find finds.
   std::vector<CopyId> Known() const;
 
-  // Frees spare copies until `bytes` more are at most `limit`, but none of
-  // `keep`. ResourceExhausted, with nothing freed, if that is not enough.
+  // Frees spare copies, except those in `keep`, until there is room for `bytes`
+  // more within `limit`. ResourceExhausted, with nothing freed, if that is not
+  // enough.
   absl::Status MakeRoom(uint64_t bytes, uint64_t limit,
                         const std::vector<CopyId>& keep, Freed* freed);
   // The copy is not found again.
   void Hide(CopyId copy);
-  // A copy that is being made. It has no holder yet, and stays until a Hold
-  // names it, or Abandon.
+  // Adds a copy that is being made. It has no holder yet, and stays until a
+  // Hold names it or Abandon is called.
   CopyId Add(const ContentKey& key, const CopyPlace& place);
   void Abandon(CopyId copy, Freed* freed);
 
-  // The holder is about to leave with these. Replaces a Hold that is pending.
+  // The holder is about to leave with these entries. Replaces a pending Hold.
   void Hold(HolderId holder, std::vector<Entry> entries, Freed* freed);
-  // The holder has left, or (Cancel) has stayed.
+  // Commit: the holder has left. Cancel: it has stayed.
   void Commit(HolderId holder, Freed* freed);
   void Cancel(HolderId holder, Freed* freed);
   // The holder is back on the GPU.
   void Return(HolderId holder, Freed* freed);
-  // The holder's process has ended.
+  // Called when the holder's process has ended.
   void Forget(HolderId holder, Freed* freed);
-  // A holder of a former daemon's store, with copies that Add has made.
+  // Adopts a holder of a former daemon's store, with copies that Add has made.
   void Adopt(HolderId holder, std::vector<Entry> entries, bool is_out,
              Freed* freed);
 
-  // The copy of one of its allocations, by its number, while it is out: the
-  // copy then stays.
+  // Returns the copy of one of the holder's allocations, by its number, while
+  // the holder is out; the copy then stays.
   std::optional<CopyId> CopyOf(HolderId holder, uint32_t number) const;
   bool Has(HolderId holder) const { return holders_.contains(holder); }
-  // In files that no other daemon owns, and in those of others.
+  // held_bytes counts files that no other daemon owns; others_bytes, files of
+  // other daemons.
   uint64_t held_bytes() const { return all_bytes_ - others_bytes(); }
   uint64_t others_bytes() const;
-  // Copies whose holders are all on the GPU.
+  // Returns the bytes of copies whose holders are all on the GPU.
   uint64_t spare_bytes() const;
-  // Bytes that holders which are out would take if nothing were shared.
+  // Returns the bytes that holders which are out would take if nothing were
+  // shared.
   uint64_t unshared_bytes() const;
   size_t copies() const;  // in files that no other daemon owns
 

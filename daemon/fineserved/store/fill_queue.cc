@@ -9,11 +9,11 @@
 namespace fineserve::store {
 namespace {
 
-// Pieces that a link is given at a time: enough that it does not idle while its
-// answer is noticed, and so few that a slow one has little left when the others
-// finish.
+// Pieces that a link gets at a time: enough that the link does not idle before
+// its answer is noticed, and so few that a slow link has little left when the
+// others finish.
 constexpr size_t kDepth = 2;
-// One that has refused has work of its own.
+// A link that has refused a piece is busy with its own daemon's work.
 constexpr uint64_t kRestNs = 1'000'000'000;
 
 }  // namespace
@@ -202,7 +202,8 @@ void FillQueue::Wait() const {
       answers.push_back({use.link->descriptor(), POLLIN, 0});
     }
   }
-  // The own link cannot be waited for together with sockets.
+  // This GPU's own link cannot be waited for together with sockets, so the wait
+  // is short.
   constexpr timespec kLook = {0, 200'000};
   ppoll(answers.data(), answers.size(), &kLook, nullptr);
 }

@@ -13,35 +13,36 @@
 
 namespace fineserve::store {
 
-// The pieces that wait to be copied to this GPU, and those that its own link
-// and other GPUs' links copy: each link takes the next piece when it has done
-// one, so that a fast one does more. Not thread-safe.
+// The pieces that wait to be copied to this GPU, and the pieces that its own
+// link and other GPUs' links are copying. Each link takes the next piece when
+// it has finished one, so a fast link copies more pieces. Not thread-safe.
 class FillQueue {
  public:
-  // How long another GPU's daemon may take for one piece.
+  // Time that another GPU's daemon may take for one piece.
   static constexpr uint64_t kPatienceNs = 5'000'000'000;
 
   // The clock must outlive this object.
   FillQueue(std::unique_ptr<Link> own, const Clock* clock);
 
-  // Replaces the links of others, unless they have pieces.
+  // Replaces the other GPUs' links, unless they have pieces.
   void SetOthers(std::vector<std::unique_ptr<Link>> others);
   bool has_others() const { return links_.size() > 1; }
 
-  // A piece without `whole` is begun at once, and not waited for: it comes to
-  // rest with this GPU's stream.
+  // Adds a piece. A piece without `whole` is begun at once and not waited for:
+  // it ends with this GPU's stream.
   void Add(Piece piece);
   // Waits until the links have done the holder's pieces. After an error some of
   // its memory may still be written to.
   absl::Status Finish(HolderId holder);
-  // Drops what waits, and waits until no other link copies for the holder: each
-  // keeps alive the memory that it writes to. (So does a daemon that hangs,
-  // which is not waited for any longer.)
+  // Drops the holder's waiting pieces, and waits until no other link copies for
+  // the holder: each link keeps alive the memory that it writes to. (A hanging
+  // daemon also keeps that memory alive, and is not waited for beyond a limit.)
   void Drop(HolderId holder);
-  // Gives the links more to do; to be called often while something waits.
+  // Gives the links further pieces. Call it often while something waits.
   void Pump();
   bool has_waiting() const { return !queued_.empty(); }
-  // Uses this GPU's own link alone. Pieces that others copy now are lost.
+  // Uses only this GPU's own link from now on. Pieces that others are copying
+  // are lost.
   void DropOthers();
 
   uint64_t own_bytes() const { return own_bytes_; }

@@ -16,8 +16,8 @@ namespace fineserve::store {
 absl::StatusOr<driver::Descriptor> WriteInventory(
     size_t files, const std::vector<abi::InventoryEntry>& entries);
 
-// Returns the entries of a list that came with `files` files, each of which
-// names one of them. InvalidArgument if it is not such a list.
+// Returns the entries of a list that came with `files` files; each entry names
+// one of these files. InvalidArgument if it is not such a list.
 absl::StatusOr<std::vector<abi::InventoryEntry>> ReadInventory(int list,
                                                                size_t files);
 

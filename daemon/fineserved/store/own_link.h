@@ -10,8 +10,8 @@
 
 namespace fineserve::store {
 
-// This GPU's own link to the host: copies in a stream. The context of that
-// stream must be current, at the end, too.
+// This GPU's own link to the host: copies in a stream. The stream's context
+// must be current in each call and in the destructor.
 class OwnLink : public Link {
  public:
   OwnLink(const driver::Driver& driver, driver::CUstream stream)
@@ -20,7 +20,7 @@ class OwnLink : public Link {
   OwnLink& operator=(const OwnLink&) = delete;
   ~OwnLink() override;
 
-  // There is no answer for a piece without `whole`.
+  // A piece without `whole` gets no answer.
   bool Carry(const Piece& piece) override;
   std::optional<Answer> Take() override;
   int descriptor() const override { return -1; }

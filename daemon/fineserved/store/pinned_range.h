@@ -8,11 +8,12 @@
 
 namespace fineserve::store {
 
-// A range of a store's file that has memory, mapped here and registered with
-// the driver while this object lives: copies between it and the device run at
-// the link's rate (H100: 54 GB/s, where unregistered memory gives 7.5 to the
-// device). Where the driver refuses to register it they are right, and slower.
-// The context that is current when it is made must be current when it ends.
+// A range of a store's file that has memory. While this object lives, it is
+// mapped here and registered with the driver: copies between it and the device
+// run at the link's rate (H100: 54 GB/s, where unregistered memory gives 7.5 to
+// the device). If the driver refuses to register it, copies are correct but
+// slower. The context that is current in the constructor must be current in the
+// destructor.
 class PinnedRange {
  public:
   // `call` must outlive this object.
@@ -22,7 +23,8 @@ class PinnedRange {
   PinnedRange& operator=(const PinnedRange&) = delete;
   ~PinnedRange();
 
-  // Null if it cannot be mapped, or the host has no memory for it.
+  // Returns null if the range cannot be mapped, or the host has no memory for
+  // it.
   char* base() const { return has_memory_ ? range_.base() : nullptr; }
   bool is_registered() const { return is_registered_; }
 

@@ -68,18 +68,18 @@ namespace {
 // Numbers of an offer's entries.
 constexpr uint32_t kUncheckedCopy = 1;  // its bytes were not read yet
 
-// Large allocations come by other GPUs' links, too, in pieces of this size;
-// H100: 0.6 ms of a link.
+// Large allocations are also copied over other GPUs' links, in pieces of this
+// size; H100: 0.6 ms of a link.
 constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
 constexpr uint64_t kSharedBytes = uint64_t{8} << 20;
 
-// How often we look for carried copies that are not needed any longer.
+// Interval between searches for carried copies that are no longer needed.
 constexpr uint64_t kLetGoMs = 500;
 
-// A fingerprint that is known is believed after a look at as many bytes.
+// A known fingerprint is trusted after this many bytes were compared.
 constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
 
-// Another part of it for each fingerprint.
+// The sampled part differs for each fingerprint.
 uint64_t SampleOffset(const ContentKey& key) {
   if (key.bytes <= kSampleBytes) return 0;
   return key.print.high % (key.bytes - kSampleBytes);
@@ -119,7 +119,7 @@ struct Store::Filling {
   std::vector<MappedMemory> mapped = {};
   std::vector<ByteRange> ranges = {};
   std::vector<CopyId> copies = {};  // one for each range
-  // Of the store's files, for other daemons.
+  // Descriptors of the store's files, for other daemons.
   std::map<uint32_t, std::shared_ptr<const driver::Descriptor>> files = {};
 };
 
@@ -158,7 +158,7 @@ absl::Status Store::Begin() {
     if (!s.ok()) return s;
     queue_.emplace(std::make_unique<OwnLink>(driver_, stream_), &clock_);
   }
-  // Now: a GPU that an engine comes back to may be full.
+  // Allocates this now: the GPU that an engine comes back to may be full.
   if (digests_ == 0) {
     const absl::Status s = ToStatus(
         driver_.call(),
@@ -176,7 +176,7 @@ absl::Status Store::Begin() {
   return absl::OkStatus();
 }
 
-// A context takes memory for its first kernel.
+// Runs a kernel: a context takes memory for its first one.
 absl::Status Store::Prepare() {
   if (prepared_) return absl::OkStatus();
   absl::Status s = Begin();
@@ -301,7 +301,7 @@ absl::Status Store::BeginFill(HolderId holder, std::vector<Handed> memory,
   return absl::OkStatus();
 }
 
-// In pieces, if other links are to share the work.
+// Enqueues the copy, in pieces if other links should share the work.
 void Store::Enqueue(Piece whole, const CopyPlace& place, Handed memory,
                     Filling* filling) {
   const bool is_shared = queue_->has_others() && whole.bytes >= kSharedBytes;
@@ -370,8 +370,8 @@ void Store::DropFill(HolderId holder, uint32_t order) {
   }
 }
 
-// A second time by the own link alone: another one may have brought other
-// bytes.
+// Copies what differs again, over this GPU's link only: another link may have
+// brought wrong bytes.
 absl::Status Store::Check(HolderId holder, const Filling& filling) {
   absl::StatusOr<std::vector<size_t>> differing = Differing(filling);
   if (!differing.ok() || differing->empty()) return differing.status();
@@ -433,7 +433,8 @@ absl::Status Store::Compare(const std::vector<Handed>& memory) {
   return absl::OkStatus();
 }
 
-// Submitted copies come to rest before any of their memory is unmapped.
+// Waits until submitted copies have ended before any of their memory is
+// unmapped.
 void Store::DropFilling(HolderId holder) {
   const auto filling = fillings_.find(holder);
   if (filling == fillings_.end()) return;
@@ -442,7 +443,7 @@ void Store::DropFilling(HolderId holder) {
   fillings_.erase(filling);
 }
 
-// Finds the copies that are here, then makes the others.
+// Finds the contents that have copies here, then copies the others.
 absl::Status Store::MatchOrCopy(Job* job) {
   job->files = {*own_file_};
   job->copies.resize(job->keys.size());
@@ -456,7 +457,7 @@ absl::Status Store::MatchOrCopy(Job* job) {
   return s.ok() ? CopyNew(job) : s;
 }
 
-// False if it may not be used, or is not the same.
+// Uses the copy. False if it may not be used, or has other contents.
 absl::StatusOr<bool> Store::Use(Job* job, size_t i, CopyId copy) {
   const uint32_t file = contents_.PlaceOf(copy).file;
   if (!job->MayUse(file)) return false;
@@ -479,9 +480,9 @@ absl::Status Store::MatchOthers(Job* job) {
   return absl::OkStatus();
 }
 
-// Leaves a malformed list and a copy that has gone alone. If two engines that
-// left at the same time have a copy each, both daemons use the same one from
-// now on.
+// Uses what is offered. Ignores a malformed list and a copy that no longer
+// exists. If two engines that left at the same time each have a copy, both
+// daemons use the same copy from now on.
 absl::Status Store::MatchOffer(const Offer& offer, Job* job) {
   const absl::StatusOr<std::vector<abi::InventoryEntry>> list =
       ReadInventory(offer.inventory.get(), offer.files.size());
@@ -504,19 +505,20 @@ absl::Status Store::MatchOffer(const Offer& offer, Job* job) {
     job->added.push_back(*copy);
     const absl::StatusOr<bool> used = Use(job, i, *copy);
     if (!used.ok()) return used.status();
-    // Now: it is not to hold up the way back.
+    // Pins the copy now, so that this does not delay the engine's return.
     if (*used) Pinned(contents_.PlaceOf(*copy));
   }
   return absl::OkStatus();
 }
 
-// All daemons prefer the same one of two files.
+// True for the preferred one of two files, which is the same for all daemons.
 bool Store::IsBetter(uint32_t file, const std::optional<CopyId>& copy) const {
   return !copy ||
          files_[file].inode() < files_[contents_.PlaceOf(*copy).file].inode();
 }
 
-// Contents that a process has twice are copied once.
+// Copies the missing contents. A content that a process has twice is copied
+// once.
 absl::Status Store::CopyNew(Job* job) {
   Missing missing;
   uint64_t bytes = 0;
@@ -542,7 +544,7 @@ absl::Status Store::CopyNew(Job* job) {
   return s;
 }
 
-// Spare copies that another daemon's engine is out with make no room.
+// Spare copies with which another daemon's engine is out free no memory.
 absl::Status Store::MakeRoom(uint64_t bytes, const std::vector<CopyId>& keep) {
   FreeUnlocked();
   for (;;) {
@@ -553,7 +555,8 @@ absl::Status Store::MakeRoom(uint64_t bytes, const std::vector<CopyId>& keep) {
   }
 }
 
-// Memory of the host is made for one while another is copied.
+// Copies the missing contents. The host memory for one is allocated while
+// another is copied.
 absl::Status Store::CopyMissing(const Missing& missing, Job* job) {
   const driver::EntryPoints& call = driver_.call();
   for (const auto& [key, same] : missing) {
@@ -580,7 +583,7 @@ absl::Status Store::CopyMissing(const Missing& missing, Job* job) {
   return absl::OkStatus();
 }
 
-// A former daemon's may have been written to since.
+// A former daemon's copy may have been overwritten since.
 bool Store::HasItsFingerprint(CopyId copy) const {
   const CopyPlace& place = contents_.PlaceOf(copy);
   const MappedRange range(files_[place.file], place.offset, place.bytes);
@@ -613,8 +616,8 @@ absl::StatusOr<bool> Store::IsSame(CUdeviceptr memory, CopyId copy) {
   return read == static_cast<ssize_t>(bytes) && sample == copied;
 }
 
-// Has descriptors locked, for the process, on the copies that it needs, and
-// lists these.
+// Locks the copies that the process needs, on descriptors for the process, and
+// lists these copies.
 absl::StatusOr<Kept> Store::ClaimCopies(const Job& job) {
   Kept kept;
   kept.copied_bytes = job.copied_bytes;
@@ -705,7 +708,7 @@ absl::Status Store::Adopt(HolderId holder, bool is_out,
 absl::Status Store::TakeOver(HolderId holder, bool is_out,
                              const driver::Descriptor& inventory,
                              std::vector<driver::Descriptor> files) {
-  // The holder brings the copies that it got from this store.
+  // A known holder brings the copies that it got from this store.
   if (contents_.Has(holder)) return absl::OkStatus();
   absl::StatusOr<std::vector<abi::InventoryEntry>> list =
       ReadInventory(inventory.get(), files.size());
@@ -773,7 +776,8 @@ void Store::Return(HolderId holder) {
   Free(freed);
 }
 
-// A forked child may have its descriptors still, without a use for them.
+// A forked child may still have the descriptors, without using them, so they
+// are unclaimed here.
 void Store::Forget(HolderId holder) {
   DropFilling(holder);
   const auto claims = claims_.find(holder);
@@ -822,7 +826,8 @@ void Store::FreeUnlocked() {
   }
 }
 
-// Memory in its files that is freed here and needed elsewhere counts, too.
+// Returns the limit. Memory in the store's files that is freed here but needed
+// elsewhere counts, too.
 uint64_t Store::Limit() const {
   if (limit_ == 0) return contents_.held_bytes() + SpareHostBytes();
   uint64_t lost = 0;
@@ -853,7 +858,8 @@ absl::StatusOr<std::shared_ptr<const Offer>> Store::MakeOffer() const {
     const auto [number, is_new] =
         numbers.emplace(place.file, static_cast<uint32_t>(numbers.size()));
     if (is_new) {
-      // Without this daemon's locks, which would end with the last receiver.
+      // The descriptor does not carry this daemon's locks, which would end only
+      // with the last receiver.
       absl::StatusOr<driver::Descriptor> file = files_[place.file].Claim({});
       if (!file.ok()) return file.status();
       offer->files.push_back(*std::move(file));

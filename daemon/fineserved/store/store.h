@@ -27,16 +27,16 @@
 
 namespace fineserve::store {
 
-// The result of Keep: what the process holds while it is out, and after.
+// The result of Keep: what the process holds while it is out, and afterwards.
 struct Kept {
   uint64_t copied_bytes = 0;              // the others were there
   driver::Descriptor inventory;           // daemon/contract/abi/inventory.h
   std::vector<driver::Descriptor> files;  // that the inventory names
 };
 
-// The copies of a daemon that engines have left with, for the other daemons of
-// this machine: a list of them, whose numbers say which of them were adopted
-// and not read yet, and the files.
+// A daemon's copies with which engines have left, for the other daemons of this
+// machine: the files, and a list of the copies. The entries' numbers say which
+// copies were adopted and not read yet.
 struct Offer {
   driver::Descriptor inventory;
   std::vector<driver::Descriptor> files;
@@ -48,51 +48,53 @@ struct OtherDaemon {
   std::unique_ptr<Link> link;
 };
 
-// The host memory of one daemon that keeps evicted contents by fingerprint: a
-// content that it, or another daemon of the machine, has already is not copied
-// again, whoever left it there (design note 0039). Confined to one thread;
-// calls take as long as their copies. The descriptors of its files are held by
-// the processes that are out, too, so that their contents outlive this daemon.
+// The host memory in which one daemon keeps evicted contents by fingerprint. A
+// content that this daemon, or another daemon of the machine, already has is
+// not copied again, whichever process left it there (design note 0039).
+// Confined to one thread; calls take as long as their copies. The processes
+// that are out also hold the descriptors of its files, so that the contents
+// outlive this daemon.
 class Store {
  public:
   Store(const driver::Driver& driver, driver::CUdevice device);
   ~Store();
 
-  // How to learn of the other daemons, before copies are made; by default there
-  // are none.
+  // Returns the other daemons, before copies are made; by default there are
+  // none.
   using AskOthers = std::function<std::vector<OtherDaemon>()>;
   void SetOthers(AskOthers ask) { ask_others_ = std::move(ask); }
 
-  // The bytes that it may hold; 0: what the host has left.
+  // Sets how many bytes the store may hold; 0 means what the host has left.
   void SetLimit(uint64_t bytes) { limit_ = bytes; }
 
-  // Takes the GPU memory that the store needs, while there is some: the store
-  // is called for when there is none left. The other calls take it, too.
+  // Takes the GPU memory that the store needs while some is free, because the
+  // store is used when none is left. The other calls take it, too.
   absl::Status Prepare();
 
   // Copies the contents that the store does not have yet. The memory's owner
-  // writes none of it until the owner has said whether it has left (Commit or
-  // Cancel). After an error nothing has changed.
+  // must not write to the memory until it has said whether it has left (Commit
+  // or Cancel). After an error nothing has changed.
   absl::StatusOr<Kept> Keep(HolderId holder, std::vector<Handed> memory);
   // Begins to fill memory that a process has made for its copies; it may be
-  // called again for more. FinishFill returns when all of it is at rest and has
-  // been checked, or the first error. DataLoss if a copy is no longer what was
-  // copied: then the process must not go on with it. Commit, Return and Forget
-  // end what was begun.
+  // called again for further memory. FinishFill returns when all of that memory
+  // has been filled and checked, or the first error. DataLoss if a copy is no
+  // longer what was copied: then the process must not continue with it. Commit,
+  // Return and Forget end what was begun.
   void Fill(HolderId holder, uint32_t order, std::vector<Handed> memory);
-  // `total`: what was handed over with that order, or else it has failed.
+  // `total` is how many allocations were handed over with that order; otherwise
+  // it fails.
   absl::Status FinishFill(HolderId holder, uint32_t order, uint32_t total);
   // Copies a part of another daemon's copy to another GPU's memory
-  // (Carrier::Carry). Unavailable unless Prepare has had memory.
+  // (Carrier::Carry). Unavailable unless Prepare got its memory.
   absl::Status Carry(const Transfer& whole, uint64_t offset, uint64_t bytes);
-  // Does what is due between other calls. Returns in how many ms to call it
-  // again; -1: there is nothing to do.
+  // Does the work that is due between other calls. Returns in how many ms to
+  // call it again; -1 if there is nothing to do.
   int Tend();
-  // Compares the first with the second, the third with the fourth and so on, by
-  // their fingerprints. FailedPrecondition unless each pair is equal. None of
-  // the memory is written until it returns.
+  // Compares the fingerprints of the first and the second memory, the third and
+  // the fourth, and so on. FailedPrecondition unless each pair is equal. None
+  // of the memory may be written until it returns.
   absl::Status Compare(const std::vector<Handed>& memory);
-  // The connection that handed it over is gone.
+  // Called when the connection that handed over the memory is gone.
   void DropFill(HolderId holder, uint32_t order);
   void Commit(HolderId holder);
   void Cancel(HolderId holder);
@@ -100,13 +102,13 @@ class Store {
   void Forget(HolderId holder);
 
   // Takes over what a process holds of a former daemon's store. A copy whose
-  // bytes do not have their fingerprint is not offered to others.
+  // bytes do not match their fingerprint is not offered to others.
   absl::Status Adopt(HolderId holder, bool is_out, driver::Descriptor inventory,
                      std::vector<driver::Descriptor> files);
 
   metrics::StoreFigures figures() const;
-  // To be called after other calls. Null if there is nothing, or it cannot be
-  // offered.
+  // Returns the offer; call it after other calls. Null if there is nothing to
+  // offer, or it cannot be offered.
   std::shared_ptr<const Offer> offer();
 
  private:
@@ -117,7 +119,7 @@ class Store {
     std::vector<driver::Descriptor> held;
     std::vector<driver::Descriptor> pending;
   };
-  // Allocations with contents that are not here.
+  // Allocations whose contents are not in the store.
   using Missing = std::map<ContentKey, std::vector<size_t>, KeyLess>;
   absl::Status Begin();
   absl::StatusOr<std::vector<kernels::Fingerprint>> Fingerprints(
@@ -127,7 +129,7 @@ class Store {
   void Enqueue(Piece whole, const CopyPlace& place, Handed memory,
                Filling* filling);
   absl::Status Check(HolderId holder, const Filling& filling);
-  // The allocations that are not as their copies, by number.
+  // Returns the indices of the allocations that differ from their copies.
   absl::StatusOr<std::vector<size_t>> Differing(const Filling& filling);
   void DropFilling(HolderId holder);
   absl::Status Rest();
@@ -147,14 +149,15 @@ class Store {
   std::optional<CopyId> AdoptCopy(const abi::InventoryEntry& entry,
                                   bool is_checked);
   uint64_t Limit() const;
-  // A copy that another daemon or a process needs stays: the last one frees it.
+  // Frees copies. A copy that another daemon or a process still needs stays;
+  // its last user frees it.
   void Free(const Contents::Freed& freed);
   static void Unclaim(std::vector<driver::Descriptor>* claims);
-  // Files of which no daemon that is left is the owner.
+  // Takes ownership of the files whose owner has ended.
   void OwnFiles();
-  // Frees what no daemon and no process needs in files that this one owns.
+  // Frees, in files that this daemon owns, what no daemon and no process needs.
   void FreeUnlocked();
-  // Other daemons' files with no copy that is known here.
+  // Closes other daemons' files that contain no copy known here.
   void CloseUnused();
   absl::Status TakeOver(HolderId holder, bool is_out,
                         const driver::Descriptor& inventory,
@@ -164,7 +167,7 @@ class Store {
   const driver::Driver driver_;
   const driver::CUdevice device_;
   uint64_t limit_ = 0;
-  // From the first Keep or Fill on; the last is destroyed first.
+  // These exist from the first Keep or Fill on; the last is destroyed first.
   std::optional<driver::Context> context_;
   std::optional<kernels::FingerprintKernel> kernel_;
   std::vector<StoreFile> files_;
@@ -175,14 +178,14 @@ class Store {
   AskOthers ask_others_ = [] { return std::vector<OtherDaemon>(); };
   std::shared_ptr<const Offer> offer_;
   bool is_offer_old_ = false;
-  // By file and offset. They end before their files.
+  // Keyed by file and offset. The ranges are destroyed before their files.
   std::map<std::pair<uint32_t, uint64_t>, PinnedRange> pinned_;
   driver::CUstream stream_ = nullptr;
   driver::CUdeviceptr digests_ = 0;  // room for all of a process's
   const RealClock clock_;
   std::optional<FillQueue> queue_;  // once there is a stream
   Carrier carrier_;
-  // When it was last looked for what the carrier may let go of.
+  // Time of the last search for copies that the carrier may release.
   uint64_t carried_looked_ns_ = 0;
   bool prepared_ = false;
   bool warned_ = false;  // that memory cannot be registered

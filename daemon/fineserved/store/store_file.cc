@@ -25,7 +25,7 @@ absl::Status Exhausted(absl::string_view what) {
   return base::ErrnoStatus(what, absl::StatusCode::kResourceExhausted);
 }
 
-// A value of /proc/meminfo in bytes; 0 if it is not there.
+// Returns a value of /proc/meminfo in bytes; 0 if it is missing.
 uint64_t MemInfo(const std::string& name) {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
@@ -57,12 +57,13 @@ CgroupMemory OwnCgroup() {
 
 uint64_t Less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
-// Share of the machine's memory that is left to others.
+// Returns the part of the machine's memory that is left to others, in bytes.
 uint64_t Reserve() { return MemInfo("MemTotal") / 16; }
 
 // The owner's: no file gets there.
 constexpr off_t kOwnerByte = off_t{1} << 62;
-// Files whose users lock what they need; a memfd's mode is 0777 otherwise.
+// Mode of files whose users lock what they need; otherwise a memfd's mode is
+// 0777.
 constexpr mode_t kLocksMode = S_IRUSR | S_IWUSR;
 
 bool IsInAFile(const FileRange& range) {
@@ -86,13 +87,15 @@ bool SetLock(int file, int16_t type, const FileRange& range) {
   return fcntl(file, F_OFD_SETLK, &lock) == 0;
 }
 
-// A description of its own: descriptors that are handed on share their locks.
+// Opens the file again, with a separate file description, because duplicated
+// descriptors share their locks.
 driver::Descriptor OpenAgain(int file) {
   return driver::Descriptor(
       open(absl::StrCat("/proc/self/fd/", file).c_str(), O_RDWR | O_CLOEXEC));
 }
 
-// Fewer locks for copies that lie side by side: the kernel walks them all.
+// Merges adjacent copies to need fewer locks, because the kernel walks all of
+// them.
 std::vector<FileRange> Merged(std::vector<FileRange> ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const FileRange& a, const FileRange& b) {
@@ -122,7 +125,7 @@ absl::StatusOr<StoreFile> StoreFile::Create() {
       fchmod(file.get(), kLocksMode) != 0) {
     return Exhausted("cannot make the store's file");
   }
-  // Mappings of it cannot fault by its end.
+  // The file cannot shrink, so its mappings cannot fault.
   fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK);
   StoreFile made(std::move(file), st.st_ino, /*has_locks=*/true);
   if (!made.Own()) {
@@ -160,7 +163,7 @@ absl::StatusOr<uint64_t> StoreFile::Append(uint64_t bytes) {
 bool StoreFile::Lock(const FileRange& copy) {
   if (!IsInAFile(copy)) return false;
   if (has_locks_ && !SetLock(file_.get(), F_RDLCK, copy)) return false;
-  // Only now: it cannot be freed from here on.
+  // Checked only now, because the copy cannot be freed from here on.
   if (HasAll(copy)) return true;
   SetLock(file_.get(), F_UNLCK, copy);
   return false;
@@ -173,7 +176,8 @@ bool StoreFile::IsLockedByOthers(const FileRange& copy) const {
 
 void StoreFile::LetGo(const FileRange& copy) {
   if (!has_locks_ || !file_.valid()) return;
-  // First: of two that let go at once, the second one frees it.
+  // Unlocks first: if two processes let go at once, the second one can then
+  // free the copy.
   SetLock(file_.get(), F_UNLCK, copy);
   if (!SetLock(file_.get(), F_WRLCK, copy)) return;
   fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -196,7 +200,7 @@ void StoreFile::FreeUnlocked(uint64_t begin, uint64_t end) {
       begin += range.bytes;
       continue;
     }
-    // One of the locks of others, in any order.
+    // The kernel reports any one of the other processes' locks.
     FreeUnlocked(begin, static_cast<uint64_t>(lock.l_start));
     begin = static_cast<uint64_t>(lock.l_start + lock.l_len);
     if (lock.l_len <= 0) return;
@@ -270,7 +274,7 @@ bool MappedRange::Populate() const {
   try {
     for (uint64_t i = 1; i < threads; ++i) others.emplace_back(work);
   } catch (const std::system_error&) {
-    // The threads that could be started do all the work.
+    // The threads that did start do all the work.
   }
   work();
   for (std::thread& thread : others) thread.join();

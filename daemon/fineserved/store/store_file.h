@@ -32,29 +32,31 @@ class StoreFile {
  public:
   // Owned.
   static absl::StatusOr<StoreFile> Create();
-  // Another daemon's, which `file` is a descriptor of. Nothing is appended.
+  // Adopts another daemon's file, of which `file` is a descriptor. Nothing is
+  // appended to it.
   static absl::StatusOr<StoreFile> Adopt(int file);
 
-  // Owns it if no other process does. True if it is owned.
+  // Takes ownership if no other process owns the file. True if it is owned.
   bool Own();
 
   // Makes the file longer by `bytes`, a multiple of a page, locks them, and
-  // returns where. They have no memory yet (MappedRange::Populate).
+  // returns their offset. They have no memory yet (MappedRange::Populate).
   absl::StatusOr<uint64_t> Append(uint64_t bytes);
-  // Locks a copy that is there. False if it is not: some of it was never
-  // written, or was freed.
+  // Locks a copy. False if it is not complete: some of it was never written, or
+  // was freed.
   bool Lock(const FileRange& copy);
-  // True if another daemon or a process has locked any of it.
+  // True if another daemon or a process has locked any part of the copy.
   bool IsLockedByOthers(const FileRange& copy) const;
-  // Unlocks it, and frees it if no other process has locked any of it.
+  // Unlocks the copy, and frees it if no other process has locked any part of
+  // it.
   void LetGo(const FileRange& copy);
-  // Frees between two places that no process has locked, this one's own locks
-  // apart.
+  // Frees what no process has locked between two offsets, ignoring this
+  // process's own locks.
   void FreeUnlocked(uint64_t begin, uint64_t end);
-  // Returns a description of its own on which these are locked, for a process
-  // that needs them.
+  // Returns a separate file description on which these copies are locked, for a
+  // process that needs them.
   absl::StatusOr<driver::Descriptor> Claim(std::vector<FileRange> copies) const;
-  // A process no longer needs what was claimed by this.
+  // Called when a process no longer needs the copies locked by this claim.
   static void Unclaim(const driver::Descriptor& claim);
   // The file is not used after this.
   void Close();
@@ -71,7 +73,7 @@ class StoreFile {
   driver::Descriptor file_;
   uint64_t end_ = 0;  // of what was appended
   ino_t inode_;
-  // False for a file that an older daemon has made: nothing is freed in it.
+  // False for a file made by an older daemon: nothing is freed in it.
   bool has_locks_;
 };
 
@@ -84,8 +86,8 @@ class MappedRange {
   ~MappedRange();
 
   char* base() const { return base_; }  // null: it cannot be mapped
-  // Makes memory for the parts that have none. False if the host has none;
-  // after that, use of it cannot fault.
+  // Allocates memory for the parts that have none. False if the host has none;
+  // after success, use of the range cannot fault.
   bool Populate() const;
 
  private:
@@ -95,13 +97,13 @@ class MappedRange {
   const uint64_t offset_;
 };
 
-// The bytes of host memory that new copies may take: those available, also to
-// this cgroup, less a sixteenth of the machine's memory.
+// Returns the bytes of host memory that new copies may take: those available,
+// also to this cgroup, less a sixteenth of the machine's memory.
 uint64_t SpareHostBytes();
 
-// The bytes that all processes of engines and all stores of the machine may
-// take together: its memory less a sixteenth, at most this cgroup's limit. 0:
-// not known.
+// Returns the bytes that all engines' processes and all stores of the machine
+// may take together: its memory less a sixteenth, at most this cgroup's limit.
+// 0 if unknown.
 uint64_t AllHostBytes();
 
 }  // namespace fineserve::store

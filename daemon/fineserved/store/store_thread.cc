@@ -141,7 +141,8 @@ void StoreThread::Adopt(HolderId holder, bool is_out,
 }
 
 std::vector<StoreThread::Result> StoreThread::Take() {
-  // First: what is put in from here on makes it readable again.
+  // Reads the event first, so that anything put in from here on makes it
+  // readable again.
   eventfd_t count;
   eventfd_read(ready_.get(), &count);
   std::deque<Result> done = done_.TakeAll();
@@ -176,7 +177,8 @@ void StoreThread::Run() {
   for (;;) {
     pollfd wake = {wake_.get(), POLLIN, 0};
     poll(&wake, 1, store_.Tend());
-    // First: what is posted from here on makes it readable again.
+    // Reads the event first, so that anything posted from here on makes it
+    // readable again.
     eventfd_t count;
     eventfd_read(wake_.get(), &count);
     for (const Call& call : posted_.TakeAll()) {

@@ -15,13 +15,13 @@
 
 namespace fineserve::store {
 
-// A store on a thread of its own, so that its copies hold up nothing else. The
+// A store on a separate thread, so that its copies delay nothing else. The
 // calls are carried out in order. The destructor lets the call under way end
-// and drops those that have not begun. One thread calls.
+// and drops calls that have not begun. One thread calls.
 class StoreThread {
  public:
   enum class Work { kKeep, kFill, kCompare, kCarry };
-  // The result of a Keep or a Compare, or of the Fills of an order.
+  // The result of a Keep or a Compare, or of an order's Fills.
   struct Result {
     HolderId holder;
     uint32_t order;  // as it was given
@@ -37,12 +37,12 @@ class StoreThread {
   void SetLimit(uint64_t bytes);
   void Prepare();
   void Keep(HolderId holder, uint32_t order, std::vector<Handed> memory);
-  // Fills some of what an order brings back; there is one result, after the
-  // last of them.
+  // Fills a part of what an order brings back; there is one result, after the
+  // last part.
   void Fill(HolderId holder, uint32_t order, std::vector<Handed> memory,
             uint32_t total, bool is_last);
-  // Carries for another daemon (Store::Carry). False if this daemon's own
-  // engines move: none of it is done.
+  // Copies for another daemon (Store::Carry). False, with nothing done, if this
+  // daemon's own engines are moving.
   bool Carry(HolderId asker, uint32_t order, Transfer whole, uint64_t offset,
              uint64_t bytes);
   // Compares pairs of handed memory (Store::Compare).
@@ -58,15 +58,16 @@ class StoreThread {
   // Readable while Take has something to return.
   int descriptor() const { return ready_.get(); }
   std::vector<Result> Take();
-  // As of the last call that has ended.
+  // Returns the figures as of the last call that has ended.
   metrics::StoreFigures figures() const;
-  // For other daemons, as of then, too; null: there is nothing.
+  // The offer for other daemons as of the last call that has ended; null if
+  // there is none.
   std::shared_ptr<const Offer> offer() const;
 
  private:
   using Call = std::function<void(Store*)>;
   void Post(Call call);
-  // The same for work of this daemon's own engines.
+  // Like Post, for work of this daemon's own engines.
   void PostWork(Call call);
   // Gives the result to Take, and wakes its thread.
   void Finish(HolderId holder, uint32_t order, Work of,
@@ -79,7 +80,7 @@ class StoreThread {
   backing::Mailbox<Call> posted_;
   backing::Mailbox<Result> done_;
   std::atomic<bool> stopping_{false};
-  // Posted, and not ended. Relaxed: an estimate.
+  // Works that were posted and have not ended. Relaxed: an estimate.
   std::atomic<int> works_{0};
   mutable std::mutex mutex_;
   metrics::StoreFigures figures_;       // under mutex_

@@ -19,7 +19,8 @@ struct Handed {
   driver::Descriptor memory;
 };
 
-// A copy in a store's file, and the memory that it goes to, which is as long.
+// A copy in a store's file, and the memory of the same size to which it is
+// copied.
 struct Transfer {
   std::shared_ptr<const driver::Descriptor> file;  // without locks
   uint64_t file_offset = 0;
@@ -32,7 +33,8 @@ struct Piece {
   const char* from = nullptr;  // as mapped here
   driver::CUdeviceptr to = 0;  // likewise
   uint64_t bytes = 0;
-  // For other GPUs' links; null: it is for this GPU's alone.
+  // Set for pieces that other GPUs' links may copy; null if only this GPU's
+  // link may.
   std::shared_ptr<const Transfer> whole = nullptr;
   uint64_t offset = 0;  // in it
 };
@@ -50,10 +52,10 @@ class Link {
   virtual ~Link() = default;
   // Begins to copy a piece. False if it cannot: nothing was begun.
   virtual bool Carry(const Piece& piece) = 0;
-  // The answer for the oldest piece that has none, without waiting for it;
-  // nullopt: there is none yet.
+  // Returns the answer for the oldest unanswered piece, without waiting for it;
+  // nullopt if there is none yet.
   virtual std::optional<Answer> Take() = 0;
-  // Readable when there may be an answer; -1: it has to be looked for.
+  // Readable when there may be an answer; -1 if the caller must poll with Take.
   virtual int descriptor() const = 0;
 };
 

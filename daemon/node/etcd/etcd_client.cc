@@ -24,8 +24,8 @@ std::string Base64(absl::string_view bytes) {
   return absl::Base64Escape(bytes);
 }
 
-// The least key that does not begin with `prefix`, as etcd wants ranges to end.
-// "\0" means that the range extends to the last key.
+// Returns the least key that is greater than all keys with `prefix`, with which
+// etcd wants ranges to end. "\0" means that the range extends to the last key.
 std::string EndOf(absl::string_view prefix) {
   std::string end(prefix);
   while (!end.empty() && static_cast<unsigned char>(end.back()) == 0xff) {
@@ -48,7 +48,8 @@ absl::StatusOr<Json> Parse(absl::string_view body) {
   return json;
 }
 
-// A 64-bit number, which the gateway writes as a string; 0 if it is left out.
+// Reads a 64-bit number, which the gateway writes as a string; 0 if it is left
+// out.
 template <typename Number>
 bool Get(const Json& json, const char* name, Number* out) {
   const auto found = json.find(name);
@@ -233,7 +234,7 @@ absl::StatusOr<Header> ParseHeader(absl::string_view body) {
 absl::Status ParseError(int status, absl::string_view body) {
   const absl::StatusOr<Json> json = Parse(body);
   Json error = json.ok() ? *json : Json::object();
-  // A stream's errors are one level deeper.
+  // A stream's errors are nested one level deeper.
   if (const auto inner = error.find("error");
       inner != error.end() && inner->is_object()) {
     error = Json(*inner);
@@ -358,7 +359,7 @@ asio::awaitable<absl::StatusOr<int64_t>> EtcdClient::Grant(int64_t lease,
                                                            int64_t ttl_s) {
   const absl::StatusOr<std::string> body =
       co_await Call("/v3/lease/grant", GrantBody(lease, ttl_s), first_);
-  // An earlier try has succeeded, and its answer was lost.
+  // An earlier try succeeded, but its answer was lost.
   if (absl::IsFailedPrecondition(body.status())) co_return ttl_s;
   if (!body.ok()) co_return body.status();
   const absl::StatusOr<LeaseAnswer> answer = ParseGrant(*body);

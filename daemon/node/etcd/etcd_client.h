@@ -15,7 +15,7 @@
 
 namespace fineserve::etcd {
 
-// The bodies that etcd's JSON gateway takes and gives (etcd's rpc.proto as
+// The bodies that etcd's JSON gateway takes and returns (etcd's rpc.proto as
 // JSON: 64-bit numbers are strings, bytes are base64, and zero and false values
 // are left out). Pure. An answer is checked before it is used: InvalidArgument
 // if it is malformed.
@@ -34,8 +34,8 @@ struct Header {
   int64_t revision = 0;
 };
 
-// A transaction's condition: the key's create_revision; 0 if there is no such
-// key.
+// A transaction's condition: the key's create_revision, or 0 for a key that
+// does not exist.
 struct CreatedAt {
   std::string key;
   int64_t revision = 0;
@@ -47,8 +47,8 @@ struct Write {
   int64_t lease = 0;
 };
 
-// If all conditions in `when` hold, all of `puts` and `deletes` are done;
-// otherwise none.
+// If all conditions in `when` hold, all of `puts` and `deletes` are carried
+// out; otherwise none.
 struct Txn {
   std::vector<CreatedAt> when;
   std::vector<Write> puts;
@@ -80,11 +80,11 @@ absl::StatusOr<LeaseAnswer> ParseGrant(absl::string_view body);
 absl::StatusOr<LeaseAnswer> ParseKeepAlive(absl::string_view body);
 absl::StatusOr<Header> ParseHeader(absl::string_view body);
 
-// Turns a refusal into a status, by etcd's code and words. `status` is of HTTP.
-// Unavailable if the body is not etcd's.
+// Turns a refusal into a status, by etcd's error code and message. `status` is
+// the HTTP status. Unavailable if the body is not etcd's.
 absl::Status ParseError(int status, absl::string_view body);
 
-// Address at which a member of etcd takes clients.
+// Address at which a member of etcd accepts clients.
 struct Endpoint {
   std::string host;
   uint16_t port = 0;
@@ -92,11 +92,11 @@ struct Endpoint {
 
 struct ClientSettings {
   std::vector<Endpoint> endpoints;  // of one cluster; at least one
-  // For one member's answer, and for a call over all members.
+  // Time limits for one member's answer, and for a call over all members.
   std::chrono::milliseconds each = std::chrono::milliseconds(1000);
   std::chrono::milliseconds whole = std::chrono::milliseconds(2500);
-  // Time after which the first endpoint is asked again although it had not
-  // answered.
+  // Time after which the first endpoint is asked again, although it did not
+  // answer before.
   std::chrono::milliseconds return_to_first = std::chrono::seconds(10);
 };
 
@@ -120,18 +120,19 @@ class EtcdClient {
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
 
-  // All keys that begin with `prefix`, as a majority of the members has them.
+  // Returns all keys that begin with `prefix`, as a majority of the members has
+  // them.
   Eventually<absl::StatusOr<RangeAnswer>> Range(std::string prefix);
   Eventually<absl::StatusOr<TxnAnswer>> Commit(Txn txn);
-  // A lease with the id `lease`, which the caller draws. Returns its TTL, s,
-  // which etcd may have made longer.
+  // Grants a lease with the id `lease`, which the caller draws. Returns its TTL
+  // in seconds, which etcd may have made longer.
   Eventually<absl::StatusOr<int64_t>> Grant(int64_t lease, int64_t ttl_s);
-  // NotFound if the lease has lapsed.
+  // Renews the lease. NotFound if it has lapsed.
   Eventually<absl::StatusOr<int64_t>> KeepAlive(int64_t lease);
   Eventually<absl::Status> Revoke(int64_t lease);
 
   uint64_t cluster() const { return cluster_; }  // 0: none has answered
-  // Only this cluster is believed from now on.
+  // Accepts answers only from this cluster from now on.
   void SetCluster(uint64_t cluster) { cluster_ = cluster; }
   uint64_t strangers() const { return strangers_; }  // answers refused
 
@@ -144,7 +145,7 @@ class EtcdClient {
 
   Eventually<Answer> Post(Endpoint to, std::string path, std::string body,
                           std::chrono::milliseconds limit);
-  // The body of an answer with HTTP status 200.
+  // Returns the body of an answer with HTTP status 200.
   Eventually<absl::StatusOr<std::string>> Call(std::string path,
                                                std::string body, size_t first);
   size_t FirstToRead();

@@ -23,14 +23,14 @@ struct EngineNeed {
 // The pool's figures about one engine's KV. An engine without KV has neither a
 // view nor leased bytes.
 struct EngineKv {
-  // In tokens of the engine's own format.
+  // Counted in tokens of the engine's own format.
   struct View {
     uint64_t tokens = 0;       // that it can be sure of
     uint64_t most_tokens = 0;  // that it can ever have
     uint64_t used_tokens = 0;  // as its engine says
     uint64_t token_bytes = 0;  // on this GPU; 0: not known now
-    // The shape by which its requests take blocks, each of `block_tokens`
-    // tokens.
+    // The shape in which the engine's requests take blocks, each of
+    // `block_tokens` tokens.
     abi::KvShape shape = {};
     uint32_t block_tokens = 0;
   };
@@ -38,7 +38,7 @@ struct EngineKv {
   // Approximate time until its memory is back on the GPU; 0 if it is there.
   sched::Micros back_in = 0;
   uint64_t leased_bytes = 0;  // in whole slabs
-  // Weights that it has dropped, and reads from another GPU.
+  // Weights that the engine has dropped, and reads from another GPU.
   struct Dropped {
     uint64_t bytes = 0;        // 0: it has its own
     uint32_t lender_pid = 0;   // 0: not known
@@ -51,10 +51,10 @@ struct EngineKv {
   uint64_t steps = 0;          // that it has ended, as its view says
 };
 
-// Asks the pool about all engines of the daemon at once, since the KV that an
-// engine can be sure of depends on the others: it gets its fair share beside
-// what they want, and nothing that they were promised. Gives one EngineKv for
-// each need, in the same order.
+// Asks the pool about all engines of the daemon at once, because the KV that an
+// engine can be sure of depends on the others: it gets its fair share given
+// what the others want, and nothing that they were promised. Returns one
+// EngineKv for each need, in the same order.
 using AskPool =
     std::function<std::vector<EngineKv>(const std::vector<EngineNeed>&)>;
 

@@ -20,7 +20,7 @@ struct Stake {
   uint64_t promised_slabs = 0;
   uint64_t used_blocks = 0;
   uint64_t occupied_slabs = 0;  // with a block in use
-  // Unused blocks of slabs that were asked back: nothing new goes into them.
+  // Unused blocks of slabs that were asked back. They cannot be filled.
   uint64_t closed_blocks = 0;
 
   // Slabs that no other engine can count on.
@@ -58,7 +58,7 @@ void CountBlocks(const slab::SlabManager& slabs, UsedBlocks used_blocks,
       const abi::SlabState state = slabs.word(slab).state;
       const bool returning = state == abi::SlabState::kReturning;
       if (!returning && state != abi::SlabState::kPartial) continue;
-      // The engine may report any number.
+      // The engine may report any number, so it is capped.
       const uint32_t used = std::min(used_blocks(holder, slab), s.slab_blocks);
       s.used_blocks += used;
       s.occupied_slabs += used > 0;
@@ -89,7 +89,8 @@ uint64_t TokenBytes(const PoolState& pool, EngineId engine) {
   return format.block_bytes() / std::max(format.block_tokens, 1u);
 }
 
-// A sleeper can be sure of nothing until it wakes up.
+// Returns the view of a sleeper, which can be sure of nothing until it wakes
+// up.
 EngineKv::View Sleeper(const PoolState& pool, EngineId engine) {
   const slab::SlabLayout& layout = pool.Layout(engine);
   const uint32_t block_tokens = layout.format().block_tokens;
@@ -99,13 +100,13 @@ EngineKv::View Sleeper(const PoolState& pool, EngineId engine) {
           view.shape, block_tokens};
 }
 
-// The pool as it is now, and who was promised or uses what of it.
+// The pool as it is now, and the slabs that each engine was promised or uses.
 class Shares {
  public:
   Shares(const PoolState& pool, uid_t uid, const std::vector<EngineNeed>& needs,
          UsedBlocks used_blocks);
 
-  // One for each need, in the needs' order.
+  // The ids, one for each need, in the same order.
   const std::vector<absl::optional<EngineId>>& ids() const { return ids_; }
   const Stakes& stakes() const { return stakes_; }
   uint64_t SureSlabs(EngineId engine, bool runs_nothing) const;
@@ -117,8 +118,9 @@ class Shares {
   std::vector<absl::optional<EngineId>> ids_;
   std::map<EngineId, PoolState::Prospect> shares_;
   // An engine that runs nothing may count on slabs that others wait for or
-  // still use, since the pool asks for them once it runs something. Otherwise a
-  // prompt longer than the KV that the engine holds would never start.
+  // still use, since the pool asks for those slabs once the engine runs
+  // something. Otherwise a prompt longer than the KV that the engine holds
+  // would never start.
   std::map<EngineId, PoolState::Prospect> first_shares_;
   Stakes stakes_;
   Left left_;

@@ -11,8 +11,8 @@ namespace {
 // An engine whose KV is not in the pool is limited by its batch alone.
 constexpr uint64_t kUnknownTokens = uint64_t{1} << 40;
 
-// The KV that requests can fill now, and the most that the engine can ever
-// have.
+// Returns the KV that requests can fill now, and the most that the engine can
+// ever have.
 sched::KvRoom RoomOf(const EngineKv& kv, const ServingEngine& engine,
                      const sched::EngineWork& work) {
   if (kv.view) {

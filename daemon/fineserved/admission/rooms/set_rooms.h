@@ -22,9 +22,9 @@ struct ServingEngine {
   uint64_t silent_ns = 0;  // it does not serve since then; 0: it does
 };
 
-// Tells the scheduler how much KV each known engine can be sure of, and returns
-// the pool's figures about all of them. An engine that takes no requests gets
-// no room. Pure.
+// Sets in the scheduler how much KV each known engine can be sure of, and
+// returns the pool's figures about all engines. An engine that takes no
+// requests gets no room. Pure.
 std::vector<EngineKv> SetRooms(const std::vector<ServingEngine>& engines,
                                const AskPool& ask,
                                sched::LocalScheduler* scheduler);
