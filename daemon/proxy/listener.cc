@@ -31,7 +31,8 @@ absl::StatusOr<tcp::endpoint> Resolve(const std::string& host, uint16_t port,
   return found.begin()->endpoint();
 }
 
-// True if `acceptor` now listens by a socket that was kept for `endpoint`.
+// Returns true if `acceptor` now listens on a socket that was kept for
+// `endpoint`.
 bool Adopt(holder::DescriptorStore::Named kept, const tcp::endpoint& endpoint,
            tcp::acceptor* acceptor) {
   const auto found = kept.find(kStoredName);

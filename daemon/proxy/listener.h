@@ -9,15 +9,17 @@
 
 namespace fineserve::proxy {
 
-// Makes `acceptor` listen on host:port; port 0: the system chooses.
+// Makes `acceptor` listen on host:port; with port 0, the system chooses the
+// port.
 absl::Status Listen(const std::string& host, uint16_t port,
                     boost::asio::ip::tcp::acceptor* acceptor);
 
-// The same for the clients' port of a proxy that is a unit of systemd: systemd
-// keeps a copy of the socket (holder::DescriptorStore), and the proxy that it
-// starts next goes on with it if the address is the same. Clients that connect
-// in between wait instead of being refused. With another parent, and for port
-// 0, it is Listen. To be called once, before other threads are there.
+// Like Listen, for the clients' port of a proxy that is a unit of systemd:
+// systemd keeps a copy of the socket (holder::DescriptorStore), and the proxy
+// that it starts next continues with that socket if the address is the same.
+// Clients that connect in between wait instead of being refused. With another
+// parent process, and for port 0, it does the same as Listen. Call it once,
+// before other threads exist.
 absl::Status ListenAcrossRestarts(const std::string& host, uint16_t port,
                                   boost::asio::ip::tcp::acceptor* acceptor);
 

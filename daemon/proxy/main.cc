@@ -125,7 +125,8 @@ int Run(int argc, char** argv) {
   admission.ForEachGpu([&](const std::string& gpu, GpuAdmission* its) {
     auto* const io = (*proxy)->context();
     health.push_back(std::make_unique<EngineHealth>(io, its, &clock));
-    // Only a daemon needs to know of all engines which serve.
+    // Only a daemon needs to know of all engines whether they serve, so the
+    // questions start with it.
     channels.push_back(std::make_unique<AdmissionChannel>(
         io,
         [&directory, gpu, io](AdmissionLink::Hearer hearer) {
@@ -142,7 +143,7 @@ int Run(int argc, char** argv) {
 }  // namespace fineserve::proxy
 
 int main(int argc, char** argv) {
-  // The reader of the log may go away.
+  // Ignored because the reader of the log may go away.
   signal(SIGPIPE, SIG_IGN);
   return fineserve::proxy::Run(argc, argv);
 }

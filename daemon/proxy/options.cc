@@ -32,7 +32,7 @@ again. SIGTERM and SIGINT let running requests finish, within the fleet's drain;
 a second one ends the proxy at once.
 Exit codes: 0 ended as asked, 1 cannot serve, 2 wrong flag or fleet.)";
 
-// Sizes as they were typed; empty: the default.
+// Sizes as the user typed them; empty: the default.
 struct SizeWords {
   std::string max_body, max_bodies;
 };
@@ -115,8 +115,8 @@ absl::Status SetAddress(absl::string_view flag, const std::string& text,
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", s.message()));
 }
 
-// If the fleet file names no ledger, it is in the folder that systemd gives the
-// service for its state, or else beside the keys.
+// Returns the ledger's path. If the fleet file names none, it is in the folder
+// that systemd gives the service for its state, or else beside the keys.
 std::string LedgerPath(const config::ProxySettings& at) {
   if (!at.ledger_path.empty()) return at.ledger_path;
   const char* const state = getenv("STATE_DIRECTORY");
@@ -138,7 +138,8 @@ absl::Status CheckModels(const KeySet& keys, const config::Fleet& fleet) {
   return absl::OkStatus();
 }
 
-// The first line of each file that an endpoint outside has its key in.
+// Reads the API key of each outside endpoint, which is the first line of its
+// key file.
 absl::StatusOr<std::map<std::string, std::string>> ReadOutsideKeys(
     const config::Fleet& fleet) {
   std::map<std::string, std::string> keys;

@@ -10,7 +10,7 @@
 
 namespace fineserve::proxy {
 
-// Options for following requests.
+// Options of what the proxy records about requests.
 struct FollowOptions {
   size_t recent_requests = 1000;
   std::string access_log;     // a file or "-"; empty: none
@@ -35,8 +35,8 @@ struct Options {
 // mistake), prints the reason and returns its exit code instead.
 absl::variant<Options, int> ParseOptions(int argc, char** argv);
 
-// Reads the fleet and the keys that it names, with the flags on top. An error
-// says in one line what to change.
+// Reads the fleet and the keys that it names, and applies the flags on top. An
+// error says in one line what to change.
 absl::StatusOr<Setup> ReadSetup(const Options& options);
 
 }  // namespace fineserve::proxy

@@ -33,11 +33,12 @@
 namespace fineserve::proxy {
 namespace {
 
-// Deadlines are as coarse as this.
+// Period of the check of deadlines, and so their resolution.
 constexpr std::chrono::milliseconds kSweep(250);
 // Pause before the next accept when no descriptor is left for a new connection.
 constexpr std::chrono::milliseconds kAcceptRest(100);
-// Threads that read large bodies: one that takes long holds up no other.
+// Threads that read large bodies, several so that one slow body does not hold
+// up another.
 constexpr size_t kReaders = 2;
 // Longer than anything takes.
 constexpr std::chrono::seconds kEndBound(5);
@@ -68,11 +69,12 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     service_.feed = std::make_unique<Feed>(&io_, runtime_folder, clock,
                                            [this] { return Sight(); });
     SetHearers(hearers);
-    // Even without an access log, or the signal would end the proxy.
+    // Handled even without an access log, because the signal would otherwise
+    // end the proxy.
     signals_.add(SIGUSR1);
   }
 
-  // Sockets end before the context that they belong to.
+  // Closes sockets before the context that they belong to ends.
   ~AsioProxy() override {
     service_.feed->Stop();
     service_.engines.CloseAll();
@@ -134,7 +136,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     asio::co_spawn(io_, std::move(work), asio::detached);
   }
 
-  // The page's data about this proxy.
+  // Returns the page's data about this proxy.
   std::string Sight() const {
     return ProxyPart({&fleet(), service_.admission, &service_.traffic,
                       &service_.recorder, service_.draining,
@@ -160,7 +162,8 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     }
   }
 
-  // Before the handshake the client could not read an answer.
+  // If the proxy is full, closes without an answer, which the client could not
+  // read before the handshake.
   void WelcomeByTls(tcp::socket socket) {
     if (tls_->open() >= service_.limits.connections) {
       service_.metrics.CountConnectionRefused();
@@ -173,14 +176,15 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
                       }));
   }
 
-  // `client`: its address, unless the socket knows it.
+  // `client` is its address; empty if the socket knows it.
   void Welcome(tcp::socket socket, Port port, const std::string& client) {
     Prepare(&socket);
     const bool full =
         service_.connections.size() >= service_.limits.connections;
     const auto connection = std::make_shared<Connection>(
         std::move(socket), port, &service_, client);
-    // The admin port stays open, so that one can see why the other one is full.
+    // The admin port stays open, so that an operator can see why the public
+    // port is full.
     if (full && port == Port::kPublic) {
       service_.metrics.CountConnectionRefused();
       connection->Refuse();
@@ -189,14 +193,15 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     }
   }
 
-  // Deadlines of all connections, idle connections to engines, end of a drain.
+  // Checks the deadlines of all connections, idle connections to engines, and
+  // the end of a drain.
   asio::awaitable<void> Sweep() {
     asio::steady_timer timer(io_);
     bool was_late = false;
     for (;;) {
       timer.expires_after(kSweep);
       co_await timer.async_wait(kTuple);
-      // If this process was stopped, it first reads what has come since.
+      // If this process was stopped, the loop first reads what has come since.
       const bool late =
           std::chrono::steady_clock::now() > timer.expiry() + kSweep;
       if (!std::exchange(was_late, late) && late) continue;
@@ -215,7 +220,8 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
 
   template <typename Act>
   void ForEachConnection(Act act) {
-    // Closing only cancels: the set changes when the loop turns.
+    // `act` may close connections: this only cancels, and the set changes in a
+    // later turn of the loop.
     for (Connection* connection : service_.connections) act(connection);
   }
 
@@ -338,14 +344,14 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
     return absl::OkStatus();
   }
 
-  // True if clients need a key now and would stop needing one, though the new
-  // fleet does not say `open`.
+  // True if clients need a key now and would not need one after the change,
+  // although the new fleet does not say `open`.
   bool LosesKeys(const Setup& setup) const {
     return !service_.routes->keys().is_open() && setup.keys.is_open() &&
            !setup.fleet->proxy.open;
   }
 
-  // Nothing has changed if there is an error.
+  // Takes over the new setup. If it returns an error, nothing has changed.
   absl::Status Adopt(const Setup& setup) {
     if (ledger_path_.empty()) ledger_path_ = setup.ledger_path;
     const absl::Status s =
@@ -419,7 +425,8 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   tcp::acceptor admin_{io_};
   asio::signal_set signals_{io_, SIGHUP, SIGTERM, SIGINT};
   absl::optional<asio::posix::stream_descriptor> knocks_;  // at the door
-  // Ends before io_, which then destroys what waits for it.
+  // Declared after io_, so that it ends first; io_ then destroys what waits for
+  // it.
   asio::thread_pool readers_{kReaders};
   asio::thread_pool log_reader_{1};  // as readers_
 };

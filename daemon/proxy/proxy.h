@@ -36,8 +36,8 @@ class AccessLog;
 class OtlpExporter;
 class TlsFront;
 
-// Receivers of each request's life. The objects that are pointed to outlive the
-// proxy.
+// Receivers of each request's life. The objects behind the pointers must
+// outlive the proxy.
 struct Hearers {
   size_t recent_requests = 0;  // to keep for the admin port
   AccessLog* access_log = nullptr;
@@ -51,9 +51,9 @@ struct Hearers {
 class Proxy {
  public:
   // Binds the ports, so that an address in use is an error here. The pointers
-  // outlive the proxy. `runtime_folder` has fineserved's sockets, for the page.
-  // SIGHUP calls `read_again`; SIGUSR1 reopens the access log.
-  // With `tls`, clients' port speaks it.
+  // must outlive the proxy. `runtime_folder` contains fineserved's sockets, for
+  // the page. SIGHUP calls `read_again`; SIGUSR1 reopens the access log. If
+  // `tls` is given, the clients' port speaks TLS.
   static absl::StatusOr<std::unique_ptr<Proxy>> Start(
       const Setup& setup, const Limits& limits,
       const std::string& runtime_folder, Admission* admission,
@@ -61,20 +61,21 @@ class Proxy {
       const Hearers& hearers = {}, TlsFront* tls = nullptr);
   virtual ~Proxy() = default;
 
-  // "127.0.0.1:8000", with the port that the system chose for 0.
+  // For example "127.0.0.1:8000", with the port that the system chose if it was
+  // 0.
   virtual std::string listen_address() const = 0;
   virtual std::string admin_address() const = 0;
 
-  // Opens a door in the runtime folder for an fsctl that brings a new fleet. An
-  // error says why there is none.
+  // Opens a door in the runtime folder, through which fsctl can bring a new
+  // fleet. An error says why there is none.
   virtual absl::Status OpenDoor(const std::string& folder,
                                 const std::string& fleet_path) = 0;
 
-  // For other work on the proxy's thread.
+  // The event loop, for other work on the proxy's thread.
   virtual boost::asio::io_context* context() = 0;
 
-  // Serves until SIGTERM or SIGINT; then as long as running requests need, but
-  // no longer than the fleet's drain. A second signal ends it at once.
+  // Serves until SIGTERM or SIGINT, and then until running requests have ended,
+  // but no longer than the fleet's drain. A second signal ends it at once.
   virtual void Serve() = 0;
 };
 

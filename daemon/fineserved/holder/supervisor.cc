@@ -24,8 +24,8 @@ namespace {
 constexpr uint64_t kFirstPauseMs = 10;
 constexpr uint64_t kLongestPauseMs = 5'000;
 // Heuristic: a child that has lived this long is started again at once. A start
-// takes some 10 ms, so that a daemon that always fails then takes a tenth of a
-// core.
+// takes some 10 ms, so that a daemon that always fails then takes a twentieth
+// of a core.
 constexpr uint64_t kStableMs = 200;
 // Time that a child may take to end once it was asked to stop.
 constexpr uint64_t kStopMs = 10'000;

@@ -22,15 +22,15 @@ class NewestPlan;
 
 namespace fineserve::proxy {
 
-// The inputs of a decision on a request.
+// The inputs of the decision on one request.
 struct AdmissionRequest : verdict::Terms {
   uint64_t id = 0;  // unique in this proxy's life, never 0
   std::string model;
   std::string avoid_engine;  // it just failed this request; empty: none
   uint64_t arrived_ns = 0;   // CLOCK_MONOTONIC: its TTFT SLO begins
   PromptPrefix prefix = {};  // for a replica that has its KV
-  // The request needs only an engine that serves, which the proxy chooses, and
-  // no decision.
+  // True if the request needs no decision, only an engine that serves, which
+  // the proxy chooses.
   bool is_forwarded = false;
   std::string name = {};  // its x-request-id
 };
@@ -66,7 +66,8 @@ struct Verdict {
   WaitedFor waited_for = WaitedFor::kNothing;
   uint64_t waited_us = 0;  // in the queue of the daemon that decided
   DecidedBy decided_by = DecidedBy::kProxy;
-  // Time at which its TTFT SLO began (CLOCK_MONOTONIC); 0: when it arrived.
+  // Time at which its TTFT SLO began (CLOCK_MONOTONIC); 0: the SLO began when
+  // the request arrived.
   uint64_t slo_begins_ns = 0;
 };
 
@@ -95,22 +96,23 @@ static_assert(TextOf(EngineError::kEvent).word == "event");
 
 // An engine's signs of life, as its requests and its /health show them.
 struct EngineSigns {
-  // CLOCK_MONOTONIC: the last event or answer.
+  // Time of the last event or answer (CLOCK_MONOTONIC).
   uint64_t progressed_ns = 0;
-  // Time of the first of the /health questions in a row that it has not
-  // answered; 0 if it owes no answer.
+  // Time of the first of the consecutive /health questions that it has left
+  // unanswered; 0 if it owes no answer.
   uint64_t unanswered_ns = 0;
 };
 
 // The demand for an engine that fsctl up starts on request.
 struct EngineDemand {
   uint64_t waiting = 0;  // requests that wait until it serves
-  // Time since a request of its model last came, or one of its own ended.
+  // Time since the last request of its model came or the last request on this
+  // engine ended.
   double idle_s = 0;
 };
 
-// The seam between the proxy and its decider. The calls for a request come in
-// this order: Submit; then Cancel or its verdict; if admitted, FirstToken at
+// The interface between the proxy and its decider. The calls for a request come
+// in this order: Submit; then Cancel or its verdict; if admitted, FirstToken at
 // most once, Progress any number of times and Finished exactly once. A request
 // that is tried again on another engine is submitted again under a new id.
 // Confined to the proxy's thread; `on_verdict` may be called before Submit
@@ -123,20 +125,22 @@ class Admission {
                       std::function<void(Verdict)> on_verdict) = 0;
   virtual void Cancel(uint64_t id) = 0;
   virtual void FirstToken(uint64_t id) = 0;
-  // The request has generated `output_tokens` by now; for streams, whose events
-  // are counted. Cheap enough to be called for each new token.
+  // Reports that the request has generated `output_tokens` so far. Only for
+  // streams, whose events are counted. Cheap enough to be called for each new
+  // token.
   virtual void Progress(uint64_t id, uint32_t output_tokens) = 0;
   // A count is 0 if the answer did not state it.
   virtual void Finished(uint64_t id, uint32_t prompt_tokens,
                         uint32_t output_tokens, Outcome outcome) = 0;
 
-  // With any decider: an engine was sent a request; it gave a first event of
-  // its own, or its whole answer; or it failed the request, even after that.
-  // Engines that err get no requests for a while.
+  // Called with any decider: Sent when an engine was sent a request; Answered
+  // when it gave its first event, or its whole answer; Failed when it failed
+  // the request, even after Answered. Engines that err get no requests for a
+  // while.
   virtual void Sent(const std::string& engine) {}
   virtual void Answered(const std::string& engine) {}
   virtual void Failed(const std::string& engine, EngineError error) {}
-  // The engine is slow: it is asked for its /health at once.
+  // Reports that the engine is slow. It is asked for its /health at once.
   virtual void Suspect(const std::string& engine) {}
   virtual EngineSigns Signs(const std::string& engine) const { return {}; }
 
@@ -146,21 +150,21 @@ class Admission {
   virtual bool Serves(const std::string& engine) const = 0;
   // True if the plan, if there is one, lets the engine get new requests.
   virtual bool LetsIn(const std::string& engine) const = 0;
-  // True if requests can be decided now (readiness).
+  // True if requests can be decided now (the proxy's readiness).
   virtual bool Ready() const = 0;
-  // By GPU of the fleet (as it names them; "" is any): true if its daemon
-  // decides. Without such a daemon, requests are admitted unscheduled or
-  // refused.
+  // By GPU, under the fleet's name for it ("" is any): true if its daemon
+  // decides. Without a daemon that decides, requests are admitted unscheduled
+  // or refused.
   virtual std::map<std::string, bool> Daemons() const { return {}; }
-  // For each GPU whose daemon does not decide, the time in s since it was last
-  // heard.
+  // For each GPU whose daemon does not decide, the seconds since that daemon
+  // was last heard.
   virtual std::map<std::string, double> AwayS() const { return {}; }
-  // The plan that it applies; null: it knows of no planner.
+  // The plan that the decider applies; null if it knows of no planner.
   virtual const wire::NewestPlan* Plan() const { return nullptr; }
-  // Requests that were admitted without a daemon's decision.
+  // Number of requests that were admitted without a daemon's decision.
   virtual uint64_t Unscheduled() const { return 0; }
-  // Until this time (CLOCK_MONOTONIC) these engines count as not serving: an
-  // operator stopped those in `stopped`, and the others are about to end.
+  // Makes these engines count as not serving until this time (CLOCK_MONOTONIC):
+  // an operator stopped those in `stopped`, and the others are about to end.
   virtual void Rest(const std::vector<std::string>& engines,
                     const std::vector<std::string>& stopped,
                     uint64_t until_ns) {}
@@ -168,33 +172,36 @@ class Admission {
   virtual bool IsStoppedByHand(const std::string& engine) const {
     return false;
   }
-  // True if the model's memory has left this GPU (as the fleet names it): a
-  // request brings it back.
+  // True if the model's memory has left this GPU (under the fleet's name for
+  // it). A request brings it back.
   virtual bool IsEvicted(const std::string& model,
                          const std::string& gpu) const {
     return false;
   }
-  // As its daemon last reported; nullopt if it reads its own weights.
+  // The engine's reading as its daemon last reported it; nullopt if the engine
+  // reads its own weights.
   virtual absl::optional<PeerReading> ReadingOf(
       const std::string& engine) const {
     return absl::nullopt;
   }
   // Takes fsctl up's report on the engines that it starts on request: for each,
   // the seconds that its start still takes; 0 if unknown. A negative number
-  // means that the engine fails to serve, and is not worth a request for that
-  // time.
+  // means that the engine fails to serve, and that a request is not worthwhile
+  // for that many seconds.
   virtual void HearStarts(const std::map<std::string, double>& starts) {}
   virtual std::map<std::string, EngineDemand> DemandOnRequest() const {
     return {};
   }
   // True if fsctl up starts an engine for the model's requests, and none
-  // serves: then a request to be forwarded is submitted, too.
+  // serves. In that case even a request to be forwarded is submitted.
   virtual bool AwaitsStart(const std::string& model) const { return false; }
-  // A forwarded request goes to the engine now, and runs there until Finished.
+  // Reports that a forwarded request goes to the engine now. It runs there
+  // until Finished.
   virtual void Forwards(uint64_t id, const std::string& engine) {}
-  // To be called several times a second.
+  // Must be called several times a second.
   virtual void Tick() {}
-  // Requests that were admitted or forwarded and have not finished, by engine.
+  // By engine, the number of requests that were admitted or forwarded and have
+  // not finished.
   virtual std::map<std::string, uint64_t> RunningByEngine() const { return {}; }
 };
 

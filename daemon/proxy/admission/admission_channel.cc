@@ -19,8 +19,8 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kBeat(250);
-// Heuristic: short beside an engine's step, long beside a client's next
-// request.
+// Heuristic: short compared with an engine's step, long compared with the time
+// to a client's next request.
 constexpr std::chrono::milliseconds kPutOff(2);
 
 }  // namespace
@@ -54,8 +54,8 @@ class AdmissionChannel::Link {
     asio::steady_timer timer(*io_);
     for (;;) {
       if (link_ == nullptr) Open();
-      // Messages that came while this process was stopped must count before the
-      // clock does.
+      // Receives first: messages that came while this process was stopped must
+      // count before the clock does.
       if (link_ != nullptr) link_->Receive();
       admission_->Tick();
       timer.expires_after(kBeat);

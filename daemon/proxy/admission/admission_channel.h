@@ -15,21 +15,21 @@ namespace fineserve::proxy {
 
 class GpuAdmission;
 
-// Carries GpuAdmission's messages to fineserved and back, and calls its
-// Tick. Confined to the proxy's thread; must outlive the io_context's run, but
-// not the exchanges that end with the io_context itself.
+// Carries GpuAdmission's messages to fineserved and back, and calls
+// GpuAdmission's Tick. Confined to the proxy's thread. Must outlive the
+// io_context's run, but not the exchanges that end with the io_context itself.
 class AdmissionChannel {
  public:
   using Connect = std::function<absl::StatusOr<std::unique_ptr<AdmissionLink>>(
       AdmissionLink::Hearer hearer)>;
 
-  // `connect` looks for the daemon, and is called until it finds it; then
-  // `on_open` is called once. `io` and `admission` must outlive this object.
+  // Calls `connect` until it finds the daemon, and then `on_open` once. `io`
+  // and `admission` must outlive this object.
   AdmissionChannel(boost::asio::io_context* io, Connect connect,
                    GpuAdmission* admission, std::function<void()> on_open);
   ~AdmissionChannel();
 
-  // Begins; the work ends with the io_context.
+  // Begins to connect; the work ends with the io_context.
   void Start();
 
  private:

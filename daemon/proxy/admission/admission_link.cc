@@ -28,7 +28,7 @@ using boost::system::error_code;
 using Protocol = asio::local::stream_protocol;
 
 constexpr size_t kReadBytes = 16 << 10;
-// A daemon that lets more pile up is not reading.
+// Limit on unsent bytes: a daemon that lets more pile up is not reading.
 constexpr size_t kMostUnsentBytes = 16 << 20;
 // First pause between two attempts. Heuristic: short, so that a restarted
 // daemon is found soon.

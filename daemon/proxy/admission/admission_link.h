@@ -31,14 +31,14 @@ class AdmissionLink {
     // The daemon has answered on a new connection, so it knows nothing of what
     // was sent before.
     std::function<void()> on_connected;
-    // `bytes`: aligned to 8, valid during the call.
+    // `bytes` is aligned to 8 and valid during the call.
     std::function<void(absl::string_view bytes)> on_message;
   };
 
   virtual ~AdmissionLink() = default;
 
-  // Sends one message. False, with nothing kept for later, if there is no
-  // connection or the daemon does not read.
+  // Sends one message. If there is no connection, or the daemon does not read,
+  // returns false and keeps nothing for later.
   virtual bool Send(absl::string_view bytes) = 0;
   // Hands over at once the messages that have come, which otherwise wait for
   // their turn in the event loop.
@@ -46,9 +46,9 @@ class AdmissionLink {
 };
 
 // Connects to the daemon of this machine, at the path of its admission socket.
-// Speaks ZeroMQ's protocol itself, in the proxy's own event loop: through
-// ZeroMQ's thread a request would cost two wake-ups more (note 0012). All
-// messages of one turn of the loop go in one write.
+// Speaks ZeroMQ's protocol itself, in the proxy's own event loop: ZeroMQ's
+// thread would cost each request two more wake-ups (note 0012). All messages of
+// one turn of the loop go in one write.
 class PathLink final : public AdmissionLink {
  public:
   // PermissionDenied if another user can put a socket at `path`. A missing
@@ -59,8 +59,8 @@ class PathLink final : public AdmissionLink {
   bool Send(absl::string_view bytes) override;
   void Receive() override;
 
-  // Number of connections closed because their bytes were not ZMTP, or not a
-  // ROUTER's.
+  // Number of connections closed because their bytes were not ZMTP, or did not
+  // come from a ROUTER.
   uint64_t garbled() const { return garbled_; }
 
  private:
@@ -90,9 +90,9 @@ class PathLink final : public AdmissionLink {
   uint64_t garbled_ = 0;
 };
 
-// Connects to a daemon of another machine, by ZeroMQ, whose thread encrypts and
-// reconnects. A new connection is not signalled: the daemon refuses messages on
-// it until it is greeted.
+// Connects to a daemon of another machine through ZeroMQ, whose thread encrypts
+// and reconnects. ZeroMQ does not signal a new connection; instead, the daemon
+// refuses messages on it until it is greeted.
 class SocketLink final : public AdmissionLink {
  public:
   SocketLink(boost::asio::io_context* io, wire::ClientSocket socket,

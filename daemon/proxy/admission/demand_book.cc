@@ -56,7 +56,8 @@ void DemandBook::Finished(uint64_t id, uint32_t output_tokens,
     ++request.counts->answered;
     request.counts->output_tokens += output_tokens;
   }
-  // A second attempt follows the first, and shows the request's outcome.
+  // A first attempt does not count as late: a second one follows it and shows
+  // the request's outcome.
   if (outcome == Outcome::kEngineGone && request.tried_before &&
       !request.had_first_token) {
     ++request.counts->late;

@@ -31,9 +31,9 @@ class DemandBook {
   // `clock` outlives it.
   explicit DemandBook(const Clock* clock) : clock_(clock) {}
 
-  // Counts a request of this model. One that avoids an engine is tried again
-  // and has been counted. One that is open is only decided again, and its SLO
-  // may have begun later.
+  // Counts a request of this model. A request that avoids an engine is a second
+  // attempt and is already counted. A request that is already open is only
+  // being decided again; its SLO may now begin later.
   void Submitted(const AdmissionRequest& request,
                  const config::FleetModel& model);
   void Refused(uint64_t id);
@@ -42,7 +42,7 @@ class DemandBook {
   void FirstToken(uint64_t id);
   void Finished(uint64_t id, uint32_t output_tokens, Outcome outcome);
 
-  // Adds the counts of every model that was asked for.
+  // Adds to `hello` the counts of every model that was asked for.
   void Tell(wire::HelloT* hello) const;
 
   // Requests that have not ended.

@@ -13,8 +13,8 @@ void Breaker::Sent(uint64_t now_ns) {
   lets_at_ns_ = now_ns + rest_ns_;
 }
 
-// While the breaker is open and no request is on trial, requests that were sent
-// earlier end; they show nothing new.
+// While the breaker is open and no request is on trial, the requests that end
+// were sent earlier; they show nothing new.
 void Breaker::Answered() {
   if (!is_open()) {
     Judge(/*failed=*/false);
@@ -77,7 +77,7 @@ bool EngineErrors::Failed(const std::string& engine, EngineError error) {
     e->last = error;
     e->failed_ns.push_back(clock_->NowNs());
     if (e->failed_ns.size() > kMany) e->failed_ns.pop_front();
-    // Older failures are not part of the present trouble.
+    // Skips older failures, which are not part of the present trouble.
     const auto first = std::find_if(
         e->failed_ns.begin(), e->failed_ns.end(),
         [this](uint64_t ns) { return clock_->NowNs() - ns < kManyNs; });

@@ -27,7 +27,7 @@ namespace fineserve::proxy {
 // Pure.
 class Breaker {
  public:
-  // Envoy's figure for consecutive 5xx.
+  // Envoy's default number of consecutive 5xx errors.
   static constexpr uint32_t kMostInARow = 5;
   static constexpr uint32_t kJudged = 16;  // heuristic
   // Heuristic: a restarted engine is tried soon, and one that stays broken
@@ -55,12 +55,12 @@ class Breaker {
   bool on_trial_ = false;
 };
 
-// A breaker for each engine of a fleet. An engine whose breaker lets nothing in
-// is shunned while another engine of its model can take the request; the last
-// one never is. Confined to the proxy's thread.
+// A breaker for each engine of a fleet. An engine whose breaker lets no request
+// in is shunned while another engine of its model can take the request; the
+// last engine of a model is never shunned. Confined to the proxy's thread.
 class EngineErrors {
  public:
-  // True if an engine could take new requests but for its errors.
+  // True if an engine could take new requests, apart from its errors.
   using CanServe = std::function<bool(const std::string& engine)>;
 
   // `clock` outlives it.
@@ -69,16 +69,17 @@ class EngineErrors {
 
   void SetFleet(std::shared_ptr<const config::Fleet> fleet);
 
-  // The same events as Admission's. True if the event may change which engines
-  // are shunned.
+  // Takes the same events as Admission. Returns true if the event may change
+  // which engines are shunned.
   bool Sent(const std::string& engine);
   bool Answered(const std::string& engine);
   bool Failed(const std::string& engine, EngineError error);
 
   bool Shuns(const std::string& engine) const;
-  // The engine's trouble in one line. Empty while its breaker is closed and it
-  // has failed fewer than kMany requests within kManyNs: an engine that answers
-  // every other request never opens its breaker.
+  // Returns the engine's trouble in one line. It is empty while its breaker is
+  // closed and it has failed fewer than kMany requests within kManyNs; that
+  // limit finds an engine that fails every other request, which never opens its
+  // breaker.
   static constexpr size_t kMany = 6;
   static constexpr uint64_t kManyNs = 60'000'000'000;
   std::string TroubleOf(const std::string& engine) const;

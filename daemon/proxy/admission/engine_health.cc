@@ -28,15 +28,16 @@ constexpr size_t kMostModelsBytes = 1 << 20;
 
 using Health = EngineStates::Health;
 
-// True for an error of the way to the engine: nothing there answered before the
-// probe was broken off.
+// True for an error on the path to the engine: nothing there answered before
+// the probe was broken off.
 bool IsOfTheWay(error_code e) {
   return e == asio::error::host_unreachable ||
          e == asio::error::network_unreachable || e == asio::error::timed_out ||
          e == asio::error::operation_aborted;
 }
 
-// `so_far`: what is known if it is broken off.
+// Asks the engine for its /health. `so_far` is what is known if the probe is
+// broken off.
 asio::awaitable<Health> Probe(config::FleetEngine engine, Health* so_far) {
   *so_far = Health::kUnreachable;
   tcp::socket socket(co_await asio::this_coro::executor);
@@ -57,7 +58,7 @@ asio::awaitable<Health> Probe(config::FleetEngine engine, Health* so_far) {
   co_return serves ? Health::kServes : Health::kDoesNot;
 }
 
-// nullopt: no answer came in time; `so_far` is what is known then.
+// Returns nullopt if no answer came in time; `so_far` is then what is known.
 asio::awaitable<absl::optional<Health>> ProbeInTime(config::FleetEngine engine,
                                                     Health* so_far) {
   using asio::experimental::awaitable_operators::operator||;
@@ -66,8 +67,8 @@ asio::awaitable<absl::optional<Health>> ProbeInTime(config::FleetEngine engine,
   const auto first =
       co_await (Probe(std::move(engine), so_far) || timer.async_wait(kTuple));
   if (first.index() == 0) co_return std::get<0>(first);
-  // A late timer shows that this process was stopped, and nothing about the way
-  // to the engine.
+  // A late timer shows that this process was stopped. It says nothing about the
+  // path to the engine.
   const bool late =
       std::chrono::steady_clock::now() > timer.expiry() + kPatience / 4;
   if (late) *so_far = Health::kDoesNot;
@@ -108,7 +109,7 @@ asio::awaitable<std::string> ModelsInTime(config::FleetEngine engine) {
   co_return first.index() == 0 ? std::get<0>(first) : std::string();
 }
 
-// The names that are shown; an engine with many adapters lists more.
+// Limit on the names that are shown; an engine with many adapters lists more.
 constexpr size_t kMostShown = 4;
 
 std::vector<std::string> IdsIn(absl::string_view body) {
@@ -123,7 +124,8 @@ std::vector<std::string> IdsIn(absl::string_view body) {
   return ids;
 }
 
-// An engine's words may hold anything, and they go to a terminal.
+// Escapes an id, since it comes from an engine, may contain anything, and goes
+// to a terminal.
 std::string Shown(const std::string& id) {
   return absl::StrCat("\"", absl::CHexEscape(id.substr(0, 100)), "\"");
 }
@@ -209,7 +211,7 @@ void EngineHealth::Answered(const config::FleetEngine& engine, Answer answer,
   admission_->SetHealth(engine.name, liveness.health(), asked_ns);
   if (liveness.health() != Health::kServes) {
     serving_.erase(engine.name);
-    // The pod of a replica that is away has no name.
+    // The pod of a replica that is not running has no host name.
     const bool unknown =
         liveness.health() == Health::kUnknownHost && !engine.is_scaled;
     admission_->states().SetTrouble(

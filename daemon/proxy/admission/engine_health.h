@@ -16,9 +16,9 @@ class io_context;
 
 namespace fineserve::proxy {
 
-// Judges an engine by its answers to /health together. An answer counts at
-// once, and so does a refused connection. No answer in time is a miss: engines
-// are late while they are busy, so one that served stops serving only with the
+// Judges an engine by its successive answers to /health. An answer counts at
+// once, and so does a refused connection. No answer in time is a miss. Because
+// busy engines answer late, an engine that served stops serving only with the
 // kMost-th miss in a row, and progress of its requests makes up for a miss.
 // Pure.
 class Liveness {
@@ -28,9 +28,9 @@ class Liveness {
   using Health = EngineStates::Health;
 
   void Answered(Health health);
-  // No answer came in time. `health` is the result for an engine that is not
-  // known to serve. `progressed`: its requests have progressed since the
-  // question.
+  // Notes that no answer came in time. `health` is the result for an engine
+  // that is not known to serve. `progressed`: its requests have progressed
+  // since the question.
   void Missed(Health health, bool progressed);
 
   Health health() const { return health_; }
@@ -42,13 +42,13 @@ class Liveness {
 };
 
 // Asks each engine of one GPU for its /health every second and tells
-// GpuAdmission whether it serves; once it does, asks for its /v1/models, to
-// see whether it serves what the fleet says. Until Start, only engines that are
-// suspected are asked, until they serve. Confined to the proxy's thread; must
-// outlive the io_context's run.
+// GpuAdmission whether it serves. Once an engine serves, asks it for its
+// /v1/models, to see whether it serves what the fleet says. Until Start, asks
+// only suspected engines, until they serve. Confined to the proxy's thread;
+// must outlive the io_context's run.
 class EngineHealth {
  public:
-  // All three outlive this object.
+  // All three arguments must outlive this object.
   EngineHealth(boost::asio::io_context* io, GpuAdmission* admission,
                const Clock* clock);
   EngineHealth(const EngineHealth&) = delete;

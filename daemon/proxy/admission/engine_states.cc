@@ -14,7 +14,8 @@ const EngineStates::State& EngineStates::Of(const std::string& engine) const {
   return known == states_.end() ? *kUnknown : known->second;
 }
 
-// The signs of an engine that has left the fleet stay: requests may run there.
+// Keeps the signs of an engine that has left the fleet, since requests may
+// still run there.
 void EngineStates::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
   fleet_ = std::move(fleet);
   for (auto& [engine, state] : states_) {

@@ -36,44 +36,46 @@ class EngineStates {
       : fleet_(std::move(fleet)), clock_(clock) {}
 
   void SetFleet(std::shared_ptr<const config::Fleet> fleet);
-  // The errors of all engines of the fleet, which outlive this object. Without
-  // the call, or with null, there are none.
+  // Sets the errors of all engines of the fleet, which must outlive this
+  // object. Without this call, or with null, no errors are considered.
   void SetErrors(const EngineErrors* errors) { errors_ = errors; }
 
-  // `asked_ns` is the time of the question. An engine stopped serving then or,
-  // if it owes earlier answers, at the first question that it owes one to.
+  // `asked_ns` is the time of the question. An engine that stopped serving did
+  // so at `asked_ns` or, if it owes earlier answers, at the first unanswered
+  // question.
   void SetHealth(const std::string& engine, Health health, uint64_t asked_ns);
   // Sets the time since when the engine owes answers to /health; 0 if it owes
   // none.
   void SetUnanswered(const std::string& engine, uint64_t since_ns) {
     states_[engine].signs.unanswered_ns = since_ns;
   }
-  // Sets the trouble of an engine that serves, or why one does not, in one
-  // line; empty: none. It is logged, and sent to the daemon for fsctl. It began
-  // at `since_ns`; 0: now.
+  // Sets, in one line, the trouble of an engine that serves, or the reason why
+  // an engine does not serve; empty: none. The line is logged, and sent to the
+  // daemon for fsctl. The trouble began at `since_ns`; 0: now.
   void SetTrouble(const std::string& engine, const std::string& trouble,
                   uint64_t since_ns = 0);
   // As Admission's.
   void Rest(const std::vector<std::string>& engines,
             const std::vector<std::string>& stopped, uint64_t until_ns);
-  // The engine, or a request that runs there, has shown a sign of life.
+  // Notes that the engine, or a request that runs there, has shown a sign of
+  // life.
   void Progressed(const std::string& engine) { Progressed(SignsOf(engine)); }
   void Progressed(EngineSigns* signs) const {
     signs->progressed_ns = clock_->NowNs();
   }
-  // The result is valid as long as this object.
+  // The result is valid while this object lives.
   EngineSigns* SignsOf(const std::string& engine) {
     return &states_[engine].signs;
   }
 
   EngineSigns Signs(const std::string& engine) const;
   bool Serves(const std::string& engine) const;
-  // True if the engine would serve but for its errors.
+  // True if the engine would serve, apart from its errors.
   bool IsHealthy(const std::string& engine) const;
-  // True if the engine may get a request without a daemon. One that does not
-  // serve may, since it may just have begun to; one that cannot be reached may
-  // not, since the client would wait until the connection is given up, nor may
-  // one that is about to end.
+  // True if the engine may get a request without a daemon. An engine that does
+  // not serve may get one, since it may just have begun to serve. An engine
+  // that cannot be reached may not, since the client would wait until the
+  // connection attempt is given up; nor may one that is about to end.
   bool MayTake(const std::string& engine) const;
   bool IsStoppedByHand(const std::string& engine) const;
 

@@ -9,12 +9,14 @@
 namespace fineserve::proxy {
 namespace {
 
-// A GPU without an engine or a daemon says nothing about the other GPUs.
+// True if the refusal says nothing about the other GPUs: this GPU only lacks an
+// engine or a daemon.
 bool SaysNothing(Refusal refusal) {
   return refusal == Refusal::kNoEngine || refusal == Refusal::kDaemonAway;
 }
 
-// Prefers the refusal that has a reason, which the client gets.
+// Returns the refusal that has a reason, if one has, so that the client gets
+// the reason.
 Verdict MoreTelling(Verdict before, Verdict now) {
   return SaysNothing(now.refusal) && !SaysNothing(before.refusal) ? before
                                                                   : now;
@@ -73,9 +75,9 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
 }
 
 // The cost of a GPU is its wait, less the time that cached tokens of the prompt
-// save, plus a part of the time that it lately prefilled. Among the GPUs to
-// which the model would have to come back, the one with the least to do takes
-// the request.
+// save, plus a part of the time that it recently spent on prefill. Among the
+// GPUs to which the model would have to come back, the one with the least
+// outstanding work takes the request.
 absl::optional<Candidate> FleetAdmission::Consider(
     Part* part, const AdmissionRequest& request) const {
   const GpuAdmission& admission = *part->admission;
@@ -97,7 +99,8 @@ absl::optional<Candidate> FleetAdmission::Consider(
     outstanding += tokens;
   }
   if (!standing.any()) return absl::nullopt;
-  // Where no daemon decides, the wait is unknown.
+  // Where no daemon decides, the wait is unknown, and the outstanding tokens
+  // count instead.
   const double cost = fleet_->proxy.least_load || !admission.HasDaemon()
                           ? outstanding - known
                           : waits.PredictedUs(request.model) +
@@ -193,7 +196,7 @@ void FleetAdmission::Decide(const AdmissionRequest& request,
   GoOn(request.id);
 }
 
-// Each call may end the request, and with it its Deciding.
+// Each call of Ask may end the request, and its Deciding with it.
 void FleetAdmission::GoOn(uint64_t id) {
   auto place = deciding_.find(id);
   while (place != deciding_.end()) {
@@ -229,7 +232,7 @@ void FleetAdmission::Ask(const Deciding& deciding, size_t place) {
       GoOn(id);
     };
   }
-  // A copy, since the call may end the request.
+  // Passes a copy of the request, since the call may end the request.
   deciding.parts[place]->admission->Submit(
       deciding.request,
       [this, id, place](Verdict verdict) {
@@ -250,7 +253,7 @@ void FleetAdmission::Heard(uint64_t id, size_t place, Verdict verdict) {
   GoOn(id);
 }
 
-// Remembers the request, for the choice of a GPU for the next ones.
+// Remembers the request, for the choice of a GPU for later requests.
 void FleetAdmission::Remember(const AdmissionRequest& request,
                               Part* part) const {
   const uint32_t cached = part->prefixes.Known(request.model, request.prefix,
@@ -345,7 +348,7 @@ void FleetAdmission::Answered(const std::string& engine) {
 // One broken answer says little of the engine; its /health says more.
 void FleetAdmission::Failed(const std::string& engine, EngineError error) {
   const config::FleetEngine* const known = fleet_->Engine(engine);
-  // The engine was started again, or will be.
+  // The engine has restarted, or will restart, so its cached prefixes are gone.
   if (known != nullptr && error == EngineError::kConnect) {
     parts_.at(known->gpu).prefixes.Forget();
   }

@@ -49,9 +49,9 @@ class FleetAdmission final : public Admission {
   FleetAdmission(std::shared_ptr<const config::Fleet> fleet,
                  const Clock* clock);
 
-  // Calls `on_gpu` once for each GPU, with the name that the fleet gives it:
-  // now for those of the present fleet, later for those that a reloaded fleet
-  // adds. Each GpuAdmission lives as long as this object.
+  // Calls `on_gpu` once for each GPU, with the fleet's name for it: now for
+  // those of the present fleet, later for those that a reloaded fleet adds.
+  // Each GpuAdmission lives as long as this object.
   void ForEachGpu(OnGpu on_gpu);
 
   void Submit(const AdmissionRequest& request,
@@ -100,8 +100,8 @@ class FleetAdmission final : public Admission {
  private:
   struct Part {
     std::unique_ptr<GpuAdmission> admission;
-    // By model: requests that its target rate entitles it to and that it was
-    // not given.
+    // By model: the requests that the GPU's target rate entitles it to and that
+    // it has not been given.
     std::map<std::string, double> due;
     PrefixIndex prefixes;
     std::map<std::string, RecentPrefill> prefilled;  // by model
@@ -116,11 +116,11 @@ class FleetAdmission final : public Admission {
     OnVerdict on_verdict;
   };
 
-  // Lets the request wait for the start of an engine of its model.
+  // Makes the request wait for the start of an engine of its model.
   void AwaitStart(const AdmissionRequest& request, OnVerdict on_verdict);
-  // Takes back from the daemons the requests of models that have stopped.
+  // Withdraws from the daemons the requests of models that have stopped.
   void TakeStranded();
-  // Asks the GPUs, unless the request needs no decision.
+  // Asks the GPUs for a verdict, unless the request needs no decision.
   void Decide(const AdmissionRequest& request, OnVerdict on_verdict);
   // nullopt if the GPU has no engine of the request's model.
   absl::optional<Candidate> Consider(Part* part,
@@ -136,7 +136,8 @@ class FleetAdmission final : public Admission {
   // daemon.
   bool Lost(uint64_t id, size_t place);
   GpuAdmission* Of(uint64_t id) const;
-  // The admission of the engine's GPU; null if the fleet has no such engine.
+  // Returns the admission of the engine's GPU; null if the fleet has no such
+  // engine.
   GpuAdmission* Of(const std::string& engine) const;
   void TellServing();
 

@@ -39,7 +39,7 @@ inline config::Fleet FleetOf(std::vector<config::FleetEngine> engines) {
   return fleet;
 }
 
-// Two GPUs whose daemons are this test.
+// Two GPUs, with this test as the daemon of each.
 class FleetAdmissionTest : public ::testing::Test {
  protected:
   FleetAdmissionTest() { clock_.AdvanceNs(1'000'000'000); }
@@ -92,13 +92,13 @@ class FleetAdmissionTest : public ::testing::Test {
     verdict.why = "because of " + gpu;
     Receive(gpu, request, std::move(verdict));
   }
-  // The request cannot start there now.
+  // Reports, as the GPU's daemon, that the request cannot start there now.
   void LetWait(const std::string& gpu, uint64_t request) {
     wire::WaitsT waits;
     waits.start_us = 2'000'000;
     Receive(gpu, request, waits);
   }
-  // The last message to a GPU, if it is a Cancel.
+  // Returns the last message to a GPU if it is a Cancel, else null.
   const wire::CancelT* LastCancel(const std::string& gpu) {
     return told_[gpu].back().body.AsCancel();
   }

@@ -33,8 +33,8 @@ void GpuAdmission::Flush() {
   for (const std::string& message : std::exchange(held_, {})) Send(message);
 }
 
-// The daemon would never learn a lost message's content, so it is greeted as a
-// new one and sent everything again.
+// Sends the message. If that fails, the daemon would never learn its content,
+// so it is greeted as a new daemon and sent everything again.
 void GpuAdmission::Send(const std::string& message) {
   if (!send_(message)) SetEpoch(0);
 }
@@ -186,7 +186,8 @@ void GpuAdmission::SetPlan(wire::NewestPlan* plan) {
 
 namespace {
 
-// From 0 to `most`, whatever a daemon says.
+// Converts a daemon's number to an integer from 0 to `most`, whatever the
+// daemon says.
 uint64_t Whole(double number, uint64_t most) {
   if (!(number > 0)) return 0;
   return number < static_cast<double>(most) ? static_cast<uint64_t>(number)
@@ -195,8 +196,8 @@ uint64_t Whole(double number, uint64_t most) {
 
 }  // namespace
 
-// A time that is reported again stays the same, although messages take
-// different times.
+// Keeps the start time of a reading that is reported again, although messages
+// take different times to arrive.
 void GpuAdmission::NoteReading(const wire::WelcomeT& welcome) {
   constexpr uint64_t kSameNs = 1'000'000'000;
   constexpr uint64_t kMostStepUs = 1'000'000'000;
@@ -224,7 +225,8 @@ absl::optional<PeerReading> GpuAdmission::ReadingOf(
   return found->second;
 }
 
-// A daemon may not have received the newest plan yet, or have forgotten it.
+// Takes over the daemon's plan if it is newer. A daemon may not have received
+// the newest plan yet, or may have forgotten it.
 void GpuAdmission::NotePlan(const wire::WelcomeT& welcome) {
   if (plan_ == nullptr || welcome.plan == nullptr) return;
   const uint64_t before = plan_->number();
@@ -293,7 +295,8 @@ void GpuAdmission::DecideAlone(Waiting waiting, WaitedFor waited_for) {
 }
 
 void GpuAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
-  // The request was cancelled while its verdict was on the way.
+  // Ignores the verdict if the request was cancelled while the verdict was on
+  // the way.
   if (waiting_.count(id) == 0) return;
   Waiting waiting = Take(id);
   const std::string engine = EngineFor(waiting.request, verdict.engine);

@@ -44,8 +44,9 @@ class GpuAdmission {
   // Retry-After of a 503: about as long as a supervisor needs to restart the
   // daemon.
   static constexpr uint32_t kRetryAfterMs = 2000;
-  // A request about which the daemon has said nothing for this long goes to
-  // others, too. Heuristic: many times a round trip between machines.
+  // If the daemon has said nothing about a request for this long, the request
+  // also goes to other GPUs. Heuristic: many times a round trip between
+  // machines.
   static constexpr uint64_t kUnheardNs = 200'000'000;
 
   // Sends to the daemon; false while there is no connection.
@@ -55,33 +56,33 @@ class GpuAdmission {
   GpuAdmission(std::shared_ptr<const config::Fleet> fleet, const Clock* clock);
 
   void SetSend(SendBytes send) { send_ = std::move(send); }
-  // The end of a request matters to requests that wait. While none waits here,
-  // the message is held back and goes with the next one, which spares both
-  // sides a wake-up. `on_hold` is called for the first message held back and
-  // sees to it that Flush is called within milliseconds. Without `on_hold`
-  // nothing is held back.
+  // Holds back the message that a request has ended, which matters only to
+  // requests that wait. While none waits here, it goes with the next message,
+  // which spares both sides a wake-up. `on_hold` is called for the first
+  // message held back and sees to it that Flush is called within milliseconds.
+  // Without `on_hold` nothing is held back.
   void SetHold(std::function<void()> on_hold) { on_hold_ = std::move(on_hold); }
   void Flush();
   // Set the demand that each greeting reports to the daemon, and the plan that
-  // it asks the daemon for: both are the whole fleet's, and outlive this
-  // object. Without the calls, or with null, there is none.
+  // it asks the daemon for. Both belong to the whole fleet and must outlive
+  // this object. Without these calls, or with null, there is none.
   void SetDemand(const DemandBook* demand) { demand_ = demand; }
   void SetPlan(wire::NewestPlan* plan);
   // Asks an engine for its /health, whenever one is suspected.
   using Probe = std::function<void(const config::FleetEngine& engine)>;
   void SetProbe(Probe probe) { probe_ = std::move(probe); }
-  // There is a new connection to the daemon, which knows nothing of what was
-  // sent before.
+  // Notes a new connection to the daemon, which knows nothing of what was sent
+  // before.
   void Connected();
   // Handles one message from the daemon.
   void Receive(absl::string_view bytes);
-  // Call it several times a second.
+  // Must be called several times a second.
   void Tick();
-  // There is no daemon: requests that wait, and those that come before a daemon
-  // sends Welcome, are decided without one. Tick notices a silent daemon by
-  // itself, after kPatienceNs.
+  // Goes on without a daemon: requests that wait, and those that come before a
+  // daemon sends Welcome, are decided without one. Tick notices a silent daemon
+  // by itself, after kPatienceNs.
   void GoOn();
-  // As EngineStates', and the daemon is notified of what has changed.
+  // Like the functions of EngineStates; they also notify the daemon of changes.
   void SetHealth(const std::string& engine, EngineStates::Health health,
                  uint64_t asked_ns = 0);
   void Rest(const std::vector<std::string>& engines,
@@ -89,29 +90,29 @@ class GpuAdmission {
   EngineStates& states() { return states_; }
   const EngineStates& states() const { return states_; }
 
-  // For a request that other GPUs can take, too.
+  // The callbacks of a request that other GPUs can take, too.
   struct Tie {
-    // The request waits here, or nothing has been heard of it for long. May be
-    // called more than once.
+    // Called if the request waits here, or if nothing has been heard of it for
+    // long. May be called more than once.
     std::function<void()> on_waits;
-    // The daemon is gone. Returns true if the request goes on elsewhere and is
-    // forgotten here, false if it is decided without a daemon.
+    // Called if the daemon is gone. Returns true if the request goes on
+    // elsewhere and is forgotten here, false if it is decided without a daemon.
     std::function<bool()> on_lost;
     bool asked_before = false;  // of another GPU
   };
-  // The calls for a request come in the order of Admission's.
+  // The calls for a request come in the same order as Admission's.
   void Submit(AdmissionRequest request, std::function<void(Verdict)> on_verdict,
               Tie tie);
   void Submit(AdmissionRequest request,
               std::function<void(Verdict)> on_verdict) {
     Submit(std::move(request), std::move(on_verdict), Tie());
   }
-  // Another GPU has admitted the request.
+  // Takes the request back, because another GPU has admitted it.
   void Withdraw(uint64_t id);
 
   void Cancel(uint64_t id);
   void FirstToken(uint64_t id);
-  // The next Tick reports it to the daemon.
+  // Notes the progress, which the next Tick reports to the daemon.
   void Progress(uint64_t id, uint32_t output_tokens);
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
                 Outcome outcome);
@@ -120,12 +121,12 @@ class GpuAdmission {
   // Tells the daemon which engines serve, if that has changed.
   void TellServing();
   bool Ready() const;
-  // Requests that were admitted without a daemon.
+  // Number of requests that were admitted without a daemon.
   uint64_t unscheduled() const { return unscheduled_; }
   std::map<std::string, uint64_t> RunningByEngine() const;
 
   bool HasDaemon() const { return epoch_ != 0; }
-  // Time since the daemon said anything, in s.
+  // Seconds since the daemon was last heard.
   double UnheardS() const {
     return static_cast<double>(clock_->NowNs() - heard_ns_) * 1e-9;
   }
@@ -163,8 +164,8 @@ class GpuAdmission {
   void TellProgress();
   void Ask(const Waiting& waiting);
   void TellWaits(uint64_t id);
-  // Calls on_waits for the requests submitted before that time of which nothing
-  // has been heard.
+  // Calls on_waits for the requests that were submitted before `before_ns` and
+  // of which nothing has been heard.
   void TellUnheard(uint64_t before_ns);
   void Waits(uint64_t id, const wire::WaitsT& waits);
   void Lose(uint64_t id);
@@ -175,18 +176,20 @@ class GpuAdmission {
   // The engines' names, for the log.
   std::string Names() const;
   void Decided(uint64_t id, const wire::VerdictT& verdict);
-  // The daemon does not know that a request avoids an engine. If it chose that
-  // one, the request goes to another of its engines, and its books are off by
-  // one request until that ends.
+  // Returns the engine for the request. The daemon does not know that a request
+  // avoids an engine. If it chose that engine, the request goes to another
+  // engine of the model, and the daemon's books are off by one request until
+  // that ends.
   std::string EngineFor(const AdmissionRequest& request,
                         const std::string& chosen) const;
   void Runs(AdmissionRequest request, const std::string& engine);
   void Refused(uint64_t id, const wire::RefusedT& refused);
-  // Number of the plan that it follows; 0: none.
+  // Number of the plan that this object follows; 0: none.
   uint64_t PlanNumber() const;
-  // `waited_for` is the reason for its wait so far.
+  // `waited_for` is the reason why the request has waited so far.
   void DecideAlone(Waiting waiting, WaitedFor waited_for);
-  // Takes the request out before its callback runs, which may submit another.
+  // Takes the request out of waiting_ before its callback runs, which may
+  // submit another.
   Waiting Take(uint64_t id);
 
   std::shared_ptr<const config::Fleet> fleet_;

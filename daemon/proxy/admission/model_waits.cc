@@ -45,7 +45,8 @@ double ModelWaits::PredictedUs(const std::string& model) const {
 }
 
 double ModelWaits::PrefillUs(const std::string& model, double tokens) const {
-  // Heuristic for a model without a profile: an 8B on an H100.
+  // Heuristic for a model without a profile: the figure of an 8B model on an
+  // H100.
   constexpr double kUnknownUs = 50;
   constexpr double kSameUs = 1000;
   const config::StepProfile* profile = ProfileOf(model);

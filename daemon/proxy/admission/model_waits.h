@@ -28,19 +28,19 @@ class ModelWaits {
 
   // Replaces all that was known.
   void Note(const wire::WelcomeT& welcome);
-  // A request of the model cannot start within `start_us`.
+  // Notes that a request of the model cannot start within `start_us`.
   void NoteFull(const std::string& model, uint64_t start_us);
   void Sent(const std::string& model, uint32_t prompt_tokens);
-  // A request has ended, which may have made room for any model.
+  // Notes that a request has ended, which may have made room for any model.
   void Ended();
 
   // In µs; 0 if unknown.
   double PredictedUs(const std::string& model) const;
-  // Time that an engine of the model takes for `tokens` of a prompt, in whole
-  // milliseconds; negative for a negative number.
+  // Returns the time that an engine of the model takes for `tokens` of a
+  // prompt, in whole milliseconds; negative for a negative number.
   double PrefillUs(const std::string& model, double tokens) const;
-  // True if no request for the model could start by the daemon's last report,
-  // and none has ended since.
+  // True if, by the daemon's last report, no request for the model could start,
+  // and no request has ended since.
   bool IsFull(const std::string& model) const;
   // True if the model's memory would have to come back to the GPU first, and no
   // request for it has been sent since the daemon said so.

@@ -17,8 +17,8 @@ ApiError RefusalError(const Verdict& verdict) {
   ApiError error = IsLoad(verdict.refusal)
                        ? RateLimitError(code, verdict.why)
                        : ServerError(503, code, verdict.why);
-  // Clients back off only if they get a time. The shortest that HTTP can
-  // express is a second.
+  // Sets a time in any case, since clients back off only if they get one. The
+  // shortest that HTTP can express is a second.
   error.retry_after_ms =
       verdict.retry_after_ms != 0 ? verdict.retry_after_ms : 1000;
   error.predicted_ttft_ms = verdict.predicted_ttft_ms;

@@ -6,9 +6,9 @@
 
 namespace fineserve::proxy {
 
-// The error that a client gets for a refusing verdict: 400 if the request can
-// never be served, 429 if the load is too high, 503 if no engine serves or no
-// scheduler decides.
+// Returns the error that a client gets for a refusing verdict: 400 if the
+// request can never be served, 429 if the load is too high, 503 if no engine
+// serves or no scheduler decides.
 ApiError RefusalError(const Verdict& verdict);
 
 }  // namespace fineserve::proxy

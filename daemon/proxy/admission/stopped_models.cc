@@ -10,9 +10,9 @@
 namespace fineserve::proxy {
 namespace {
 
-// After a refused request an engine stays wanted for this long, or for twice
-// the time of its start if that is longer, since others of its GPU may start or
-// stop first. Heuristic.
+// Heuristic: after a refused request an engine stays wanted for this long, or
+// for twice the time of its start if that is longer, since other engines of its
+// GPU may have to start or stop first.
 constexpr double kLeastWantedS = 60;
 
 uint32_t Milliseconds(double seconds) {
@@ -27,7 +27,7 @@ void StoppedModels::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
   for (const config::FleetEngine& engine : fleet_->engines) {
     if (!engine.on_request) continue;
     engines_[engine.name] = engine.model;
-    // Nothing is known of the time before.
+    // Counts the idle time from now, since nothing is known of the time before.
     asked_ns_.try_emplace(engine.model, clock_->NowNs());
   }
 }
@@ -131,7 +131,8 @@ StoppedModels::Ready StoppedModels::Decidable(Waiting waiting) const {
                       on_verdict = std::move(waiting.on_verdict)](Verdict v) {
     v.waited_for = WaitedFor::kStart;
     v.waited_us += waited_us;
-    // The request may have waited for more than one start: the last one counts.
+    // The request may have waited for more than one start; the SLO begins with
+    // the last one.
     v.slo_begins_ns = std::max(v.slo_begins_ns, begins);
     on_verdict(std::move(v));
   };

@@ -15,22 +15,22 @@
 
 namespace fineserve::proxy {
 
-// Requests for models whose engines fsctl up starts on request
-// (fineserve-fleet(5)), while none of them serves. Twice a second fsctl up asks
-// which engines requests wait for, and reports how far their starts are. A
-// request waits until an engine of its model serves: only then does the model's
-// TTFT SLO begin. A request's own SLO counts from its arrival, so the request
-// is refused as soon as the start takes longer, and the engine is started for
-// the next one. An engine that an operator stopped is not started on request.
-// Confined to the proxy's thread.
+// Holds the requests for models whose engines fsctl up starts on request
+// (fineserve-fleet(5)), while no engine of the model serves. Twice a second
+// fsctl up asks which engines requests wait for, and reports how far their
+// starts are. A request waits until an engine of its model serves: only then
+// does the model's TTFT SLO begin. An SLO that the request itself sets counts
+// from its arrival, so the request is refused as soon as the start takes
+// longer, and the engine is started for the next one. An engine that an
+// operator stopped is not started on request. Confined to the proxy's thread.
 class StoppedModels {
  public:
   // A callback may add another request.
   using OnVerdict = std::function<void(Verdict)>;
   using OfEngine = std::function<bool(const std::string& engine)>;
 
-  // After this long without a message of fsctl up, none counts as starting its
-  // engines. It checks all its engines between two messages.
+  // If fsctl up sends no message for this long, its engines do not count as
+  // being started. It checks all its engines between two messages.
   static constexpr uint64_t kUpPatienceNs = 10'000'000'000;
 
   // `clock` outlives it.
@@ -40,8 +40,8 @@ class StoppedModels {
         stopped_by_hand_(std::move(stopped_by_hand)) {}
 
   void SetFleet(std::shared_ptr<const config::Fleet> fleet);
-  // True if the fleet has engines that are started on request, or a request
-  // waits for one that it no longer has.
+  // True if the fleet has engines that are started on request, or if a request
+  // waits for an engine that the fleet has lost.
   bool any() const { return !engines_.empty() || !waiting_.empty(); }
 
   // Notes that a request of the model came.
@@ -53,7 +53,8 @@ class StoppedModels {
   void Cancel(uint64_t id) { waiting_.erase(id); }
 
   // Returns the requests whose models serve now, ready to be decided, and
-  // refuses those that no start will help. `running`: requests by engine.
+  // refuses those that no start will help. `running` is the number of running
+  // requests by engine.
   struct Ready {
     AdmissionRequest request;
     OnVerdict on_verdict;
@@ -79,9 +80,11 @@ class StoppedModels {
   };
 
   Outlook OutlookFor(const std::string& model) const;
-  // Sets a verdict that refuses the request; false if it still waits.
+  // If no start can help the request, sets a verdict that refuses it. Returns
+  // false if it still waits.
   bool RefuseIfHopeless(const Waiting& waiting, Verdict* verdict);
-  // An engine of the model is to be started although the request is refused.
+  // Makes an engine of the model wanted, so that it is started although the
+  // request is refused.
   void Want(const std::string& model, const Outlook& outlook);
   void ForgetWanted();
   Ready Decidable(Waiting waiting) const;
@@ -90,14 +93,15 @@ class StoppedModels {
   const OfEngine serves_;
   const OfEngine stopped_by_hand_;
   std::shared_ptr<const config::Fleet> fleet_;
-  // Those that are started on request: engine and model.
+  // The engines that are started on request: engine and model.
   std::map<std::string, std::string> engines_;
   std::map<uint64_t, Waiting> waiting_;  // by id: in order of arrival
-  // By model, when a request last came or waited; by engine, when one last ran.
+  // When a request last came or waited, by model; and when a request last ran,
+  // by engine.
   std::map<std::string, uint64_t> asked_ns_;
   std::map<std::string, uint64_t> ran_ns_;
-  // Models for which an engine is to be started after a refused request: until
-  // this time, unless one serves or its starts fail before.
+  // By model: an engine is started after a refused request until this time,
+  // unless one serves or its starts fail before.
   std::map<std::string, uint64_t> wanted_until_ns_;
   std::map<std::string, double> starts_;  // by engine
   uint64_t heard_ns_ = 0;                 // when fsctl up last asked

@@ -17,11 +17,11 @@
 
 namespace fineserve::proxy {
 
-// The cost of one request to its client so far, and its place among the
-// `parallel` ones, which it gives up when it ends. The prompt is charged when
-// an engine gets the request and each token of the answer as it comes, so that
-// the account is right whenever the proxy is killed. Move-only. One that was
-// made by default charges nothing.
+// The cost of one request to its client so far, and the request's place among
+// the client's `parallel` ones, which it gives up when it ends. The prompt is
+// charged when an engine gets the request and each token of the answer as it
+// comes, so that the account is right whenever the proxy is killed. Move-only.
+// A default-constructed bill charges nothing.
 class Bill {
  public:
   Bill() = default;
@@ -30,12 +30,13 @@ class Bill {
   Bill(Bill&&) = default;
   Bill& operator=(Bill&&) = default;
 
-  // An engine gets the request, whose prompt has about `prompt_tokens`. Further
-  // attempts cost nothing.
+  // Charges the prompt of about `prompt_tokens` when an engine gets the
+  // request. Further attempts cost nothing.
   void Begin(uint32_t prompt_tokens, absl::Time now);
-  // The answer has `output_tokens` by now.
+  // Charges the answer, which has `output_tokens` so far.
   void Generated(uint32_t output_tokens, absl::Time now);
-  // The exact cost, by the engine's usage; 0 and 0 if it failed.
+  // Corrects the charge to the exact cost, as in the engine's usage; 0 and 0 if
+  // the request failed.
   void Settle(uint32_t prompt_tokens, uint32_t output_tokens, absl::Time now);
 
   bool begun() const { return begun_; }
@@ -43,7 +44,7 @@ class Bill {
   uint32_t output_tokens() const { return output_; }
 
  private:
-  // shared_ptr: a reload may drop the client while its request runs.
+  // A shared_ptr, because a reload may drop the client while its request runs.
   Account* account_ = nullptr;  // null: nothing is charged
   std::shared_ptr<uint32_t> place_;
   bool begun_ = false;
@@ -54,24 +55,23 @@ class Bill {
 // The accounts of the clients that have a name. Confined to the proxy's thread.
 class Accounts {
  public:
-  // Each client of `keys` with a name has an account from now on, in the ledger
-  // at `path`, which is opened by the first call. After an error nothing has
-  // changed.
+  // Gives each client of `keys` with a name an account, in the ledger at
+  // `path`, which the first call opens. After an error nothing has changed.
   absl::Status Adopt(const KeySet& keys, const std::string& path);
 
-  // Takes a request of `client` for `model`, or says why not: a model that is
-  // not its (403), its requests per minute, its requests at a time or its
-  // tokens of this day (429).
+  // Takes a request of `client` for `model`, or returns the reason for refusing
+  // it: a model that the client may not use (403), its requests per minute, its
+  // requests at a time or its tokens of this day (429).
   absl::variant<Bill, ApiError> OpenBill(const Client& client,
                                          absl::string_view model,
                                          absl::Time now);
 
-  // {"key","requests",…}; null if the client has no account.
+  // Returns {"key","requests",…}; null if the client has no account.
   std::string Usage(const Client& client, absl::Time now) const;
   // {"keys":[…]} of all.
   std::string Usages(absl::Time now) const;
 
-  // Calls act(client, tokens spent today) for each.
+  // Calls act(client, tokens spent today) for each client with an account.
   template <typename Act>
   void ForEach(absl::Time now, Act act) const {
     for (const auto& [name, held] : held_) {

@@ -22,7 +22,7 @@
 namespace fineserve::proxy {
 namespace {
 
-// Limit of an account in the ledger, less its zero.
+// Limit on a name in the ledger, without its terminating zero.
 constexpr size_t kMostNameBytes = 63;
 
 bool IsEqual(absl::string_view a, absl::string_view b) {
@@ -39,7 +39,8 @@ bool SetNumber(absl::string_view text, Number* to) {
   return absl::SimpleAtoi(text, to) && *to > 0;
 }
 
-// Names are labels of metrics and words of the access log.
+// Sets a name, which must be usable as a label of metrics and a word of the
+// access log.
 bool SetName(absl::string_view text, std::string* to) {
   *to = std::string(text);
   return !text.empty() && text.size() <= kMostNameBytes &&
@@ -60,13 +61,13 @@ bool SetPriority(absl::string_view text, absl::optional<int>* to) {
   return is_number;
 }
 
-// The key is good until the end of the day before.
+// Sets the time at which the key expires: the beginning of this day.
 bool SetExpiry(absl::string_view text, absl::Time* to) {
   std::string ignored;
   return absl::ParseTime("%Y-%m-%d", text, to, &ignored);
 }
 
-// Sets one of `client`'s terms. InvalidArgument if the word is none.
+// Sets one of `client`'s terms. InvalidArgument if the word is not a term.
 absl::Status SetTerm(absl::string_view word, Client* client) {
   if (word == "trusted") {
     client->trusted = true;
@@ -122,7 +123,8 @@ absl::Status SetTerm(absl::string_view word, Client* client) {
       "slo_ttft_ms=, slo_tpot_ms=, expires="));
 }
 
-// Only an account can be limited, and only a name has one.
+// An error if a limited client has no name: only an account can be limited, and
+// only a name has one.
 absl::Status CheckIsNamed(const Client& client) {
   if (!client.IsLimited() || !client.name.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -130,7 +132,7 @@ absl::Status CheckIsNamed(const Client& client) {
       "name=");
 }
 
-// The key that a line's first word means.
+// Returns the key that a line's first word gives or names.
 absl::StatusOr<std::string> KeyOf(const std::string& word) {
   if (word[0] != '$') return word;
   const char* const value = getenv(word.c_str() + 1);
@@ -165,7 +167,8 @@ class KeyLines {
     auto shared = std::make_shared<const Client>(std::move(client));
     if (!shared->name.empty()) {
       const auto [it, is_new] = by_name_.emplace(shared->name, shared);
-      // A key may expire later than the one that it replaces.
+      // Ignores the expiry: a key may expire later than the one that it
+      // replaces.
       Client former = *it->second;
       former.expires = shared->expires;
       if (!(former == *shared)) {
@@ -282,7 +285,8 @@ absl::StatusOr<KeySet> ReadKeys(const std::string& path) {
 std::string WarnOfReaders(const std::string& path) {
   struct stat st;
   if (stat(path.c_str(), &st) != 0) return "";
-  // Kubernetes' way, and Debian's: the file is root's, our group may read it.
+  // As in Kubernetes and Debian, the file may belong to root and be readable by
+  // our group.
   const bool by_group = st.st_uid == 0 && st.st_gid == getegid();
   if ((st.st_mode & (by_group ? 0027u : 0077u)) == 0) return "";
   return absl::StrFormat(

@@ -18,7 +18,8 @@ namespace fineserve::proxy {
 // A client that is known by its API keys, and its terms.
 struct Client {
   std::string name = {};  // empty: neither counted nor limited
-  // May say how it is served: priority, SLOs and tenant, without limit.
+  // True if it may say how it is served: priority, SLOs and tenant, without
+  // limit.
   bool trusted = false;
   // May use the admin port from another machine.
   bool operates = false;
@@ -33,7 +34,7 @@ struct Client {
 
   bool operator==(const Client&) const = default;
   bool MayAskFor(absl::string_view model) const;
-  // True if its requests are counted against something.
+  // True if its requests count against some limit.
   bool IsLimited() const {
     return requests_per_minute != 0 || tokens_per_day != 0 || parallel != 0;
   }
@@ -54,12 +55,12 @@ class KeySet {
   // Null if no client has this key. Takes the same time for all wrong keys of
   // the same length.
   std::shared_ptr<const Client> Of(absl::string_view key) const;
-  // `authorization` is the field's value: "Bearer KEY".
+  // `authorization` is the value of the header field: "Bearer KEY".
   std::shared_ptr<const Client> OfBearer(absl::string_view authorization) const;
 
   // True if a client may use the admin port: it is on this machine, or there
-  // are no keys that operate, or it has one, as a bearer or as the password
-  // that a browser asks for (RFC 7617).
+  // are no keys with `operates`, or it has such a key, as a bearer token or as
+  // the password that a browser asks for (RFC 7617).
   bool MayOperate(bool is_local, absl::string_view authorization,
                   absl::Time now) const;
 
@@ -70,8 +71,8 @@ class KeySet {
   std::vector<Held> keys_;
 };
 
-// Why a request with this client's key, or null without a valid one, is not
-// served: 401.
+// Returns the error (401) for a request with this client's key, or with null
+// for no valid key; nullopt if it is served.
 absl::optional<ApiError> RefuseByKey(const Client* client, absl::Time now);
 
 // Reads lines of a key and its client's terms; blank lines and lines that begin
@@ -90,8 +91,8 @@ absl::optional<ApiError> RefuseByKey(const Client* client, absl::Time now);
 // empty file must not admit every client.
 absl::StatusOr<KeySet> ReadKeys(const std::string& path);
 
-// One line if users other than the file's own can read it, with the fix; else
-// empty. A file of root's may be one that our group reads.
+// Returns one line, with the fix, if users other than the file's owner can read
+// it; else empty. A file that root owns may be readable by our group.
 std::string WarnOfReaders(const std::string& path);
 
 }  // namespace fineserve::proxy

@@ -39,13 +39,13 @@ uint64_t DayOf(absl::Time now) {
   return static_cast<uint64_t>(absl::ToUnixSeconds(now)) / 86'400;
 }
 
-// The day that counts: the later one of the written day and the clock's. A
-// written day beyond tomorrow comes from a wrong clock.
+// Returns the day that counts: the later one of the written day and the clock's
+// day. A written day beyond tomorrow comes from a wrong clock and is ignored.
 uint64_t Later(uint64_t written, uint64_t today) {
   return written > today + 1 ? today : std::max(written, today);
 }
 
-// `there` plus `change`, not less than 0.
+// Returns `there` plus `change`, but not less than 0.
 uint64_t Sum(uint64_t there, int64_t change) {
   const uint64_t less = change < 0 ? static_cast<uint64_t>(-change) : 0;
   return change < 0 ? there - std::min(there, less)
@@ -60,7 +60,7 @@ void Add(std::atomic<uint64_t>* to, int64_t change) {
   }
 }
 
-// The file is locked while this lives.
+// Locks the file while this object lives.
 class FileLock {
  public:
   explicit FileLock(int fd) : fd_(fd) {
@@ -75,7 +75,8 @@ class FileLock {
   const int fd_;
 };
 
-// Empty, or its maker died before it had written the header.
+// True if the file is empty, or if its maker died before it had written the
+// header.
 bool IsNew(int fd, off_t bytes) {
   static constexpr LedgerHeader kZeros = {};
   LedgerHeader header = {};
@@ -93,8 +94,8 @@ absl::Status SetUp(int fd, const std::string& path) {
   LedgerHeader header = {};
   const bool is_new = IsNew(fd, st.st_size);
   if (is_new || st.st_size == kBytes) {
-    // A full disk is found now, not by a signal at a later charge; a copy of a
-    // ledger may have holes, too.
+    // Allocates all blocks, so that a full disk is found now and not by a
+    // signal at a later charge; a copy of a ledger may have holes, too.
     errno = posix_fallocate(fd, 0, kBytes);
     if (errno != 0) return base::Cannot("make room for", path);
   }
@@ -128,8 +129,8 @@ absl::optional<absl::Duration> Account::TakeRequest(uint32_t per_minute,
   const auto now_ns = static_cast<uint64_t>(absl::ToUnixNanos(now));
   uint64_t was = next_ns.load(std::memory_order_relaxed);
   for (;;) {
-    // A time that is so far ahead cannot come from a right clock: a clock was
-    // set back, and the client gets its next request.
+    // A time so far ahead means that a clock was set back; the client then gets
+    // its next request.
     const bool is_wrong = was > now_ns + per_minute * each_ns;
     const uint64_t next =
         is_wrong ? now_ns + (per_minute - 1) * each_ns : std::max(was, now_ns);

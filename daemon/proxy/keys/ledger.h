@@ -16,8 +16,8 @@ namespace fineserve::proxy {
 
 // One client's account, in the ledger's file. Any thread of any process that
 // has the file mapped may change it, and may be killed at any instruction.
-// Totals and the day are charged one after the other, so a death between the
-// two leaves them apart by one event of an answer.
+// Totals and the day are charged one after the other, so if a process dies
+// between the two, they differ by one event of an answer.
 struct Account {
   char name[64];                   // with its zero; empty: the account is free
   std::atomic<uint64_t> requests;  // that engines got
@@ -30,16 +30,16 @@ struct Account {
   std::atomic<uint64_t> next_ns;
   uint64_t reserved[3];
 
-  // Takes one request out of `per_minute` (more than 0), of which all may come
-  // at once. Otherwise returns the time until it can be taken. This is the
-  // generic cell rate algorithm (ITU-T I.371).
+  // Takes one request out of `per_minute` (more than 0), all of which may come
+  // at once. If there is none left, returns the time until one can be taken.
+  // This is the generic cell rate algorithm (ITU-T I.371).
   absl::optional<absl::Duration> TakeRequest(uint32_t per_minute,
                                              absl::Time now);
 
   uint64_t SpentOn(absl::Time now) const;
-  // Adds to the day and the totals. Negative numbers give tokens back, at most
-  // as many as are there. A new day starts from 0; a clock that is set back by
-  // less than a day does not begin a day twice.
+  // Adds to the day and the totals. Negative numbers give tokens back, but
+  // never more than there are. A new day starts from 0; a clock that is set
+  // back by less than a day does not begin a day twice.
   void Charge(int64_t prompt, int64_t output, absl::Time now);
 };
 static_assert(sizeof(Account) == 128);
@@ -58,16 +58,16 @@ class Ledger {
  public:
   static constexpr size_t kAccounts = 1024;
 
-  // Makes the file (mode 0600) if there is none. An error in one line if it
-  // cannot be used: no access, a full disk, or another file than a ledger,
-  // which is not touched.
+  // Creates the file (mode 0600) if there is none. Returns an error in one line
+  // if the file cannot be used: no access, a full disk, or a file that is not a
+  // ledger, which is left untouched.
   static absl::StatusOr<std::unique_ptr<Ledger>> Open(const std::string& path);
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  // The account of this name, made if there is none; it lives as long as the
-  // ledger. ResourceExhausted if all are taken.
+  // Returns the account of this name, and makes it if there is none. It lives
+  // as long as the ledger. ResourceExhausted if all accounts are taken.
   absl::StatusOr<Account*> AccountOf(absl::string_view name);
 
  private:

@@ -56,7 +56,7 @@ void DropFirstLine(std::string* text) {
 }
 
 absl::StatusOr<std::string> TailOf(const std::string& path) {
-  // O_NONBLOCK: a FIFO of that name would wait for its writer.
+  // O_NONBLOCK: with a FIFO of that name, open would wait for a writer.
   const driver::Descriptor file(
       open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   struct stat now = {};

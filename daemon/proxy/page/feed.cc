@@ -19,10 +19,10 @@
 
 namespace fineserve::proxy {
 
-// Reads the tables on a thread of its own and gives each reading to `take` on
-// the io_context's thread, one at a time: if that thread is late, the next
-// reading waits for it. The connections to the daemons last while Look is on,
-// else for one reading.
+// Reads the tables on a separate thread and gives each reading to `take` on the
+// io_context's thread, one at a time: if that thread is late, the next reading
+// waits for it. The connections to the daemons stay open while Look is on, else
+// only for one reading.
 class Feed::Sampler {
  public:
   Sampler(asio::io_context* io, std::string folder, const Clock* clock,
@@ -40,8 +40,9 @@ class Feed::Sampler {
     if (thread_.joinable()) thread_.join();
   }
 
-  // True: reads every kPeriod; false: for the history alone. Called on the
-  // io_context's thread. False if there is no thread to do it.
+  // If `looks` is true, reads every kPeriod; if false, only for the history.
+  // Called on the io_context's thread. Returns false if there is no thread to
+  // read.
   bool Look(bool looks) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -193,8 +194,8 @@ bool Feed::TookFrame(const std::string& gpu_part) {
   return true;
 }
 
-// After the first frame a history goes first: a slow viewer always has a newer
-// frame to come.
+// After the first frame the history goes first, because a slow viewer always
+// has a newer frame to come.
 Feed::Event Feed::NextFor(Seat* seat) const {
   if (seat->seen_ != 0 && history_number_ > seat->seen_history_) {
     seat->seen_history_ = history_number_;

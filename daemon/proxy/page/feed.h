@@ -38,22 +38,22 @@ class Feed {
 
   using Event = std::shared_ptr<const std::string>;
 
-  // `folder` is the one of fineserved's sockets. `proxy_part` is called on the
-  // proxy's thread; it and the pointers outlive Stop.
+  // `folder` contains fineserved's sockets. `proxy_part` is called on the
+  // proxy's thread; it and the pointers must outlive Stop.
   Feed(boost::asio::io_context* io, std::string folder, const Clock* clock,
        std::function<std::string()> proxy_part);
   ~Feed();
   Feed(const Feed&) = delete;
   Feed& operator=(const Feed&) = delete;
 
-  // One viewer's place. Feed outlives it.
+  // One viewer's place. Feed must outlive it.
   class Seat {
    public:
     ~Seat();
     Seat(const Seat&) = delete;
     Seat& operator=(const Seat&) = delete;
 
-    // The newest event, once there is one that this viewer has not had. Null
+    // Waits for and returns the newest event that this viewer has not had. Null
     // after Leave.
     boost::asio::awaitable<Event> Next();
     // Ends the present Next and all that follow.
@@ -74,7 +74,7 @@ class Feed {
   std::unique_ptr<Seat> TakeSeat();
   size_t viewers() const { return seats_.size(); }
 
-  // Ends the sampler; call it before the io_context goes.
+  // Ends the sampler; must be called before the io_context is destroyed.
   void Stop();
 
  private:
@@ -86,7 +86,7 @@ class Feed {
   };
 
   void Took(const Reading& reading);
-  // False if there is nothing to say.
+  // Returns false if there is nothing to send.
   bool TookFrame(const std::string& gpu_part);
   // Null if there is none.
   Event NextFor(Seat* seat) const;

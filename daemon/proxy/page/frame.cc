@@ -18,7 +18,7 @@ using abi::SlabState;
 
 const char* Bool(bool value) { return value ? "true" : "false"; }
 
-// "[a,b]" of what `text` makes of each item.
+// Returns "[a,b]", made of what `text` returns for each item.
 template <typename Items, typename Text>
 std::string Array(const Items& items, Text text) {
   std::string out = "[";
@@ -46,8 +46,8 @@ std::string Runs(const std::vector<abi::SlabSnapshot>& slabs) {
   return out + "]";
 }
 
-// The share policy's inputs, in bytes. Null for an engine without a view, whose
-// slabs are its own until it frees them.
+// Returns the share policy's inputs, in bytes. Null for an engine without a
+// view, whose slabs belong to it until it frees them.
 std::string ViewText(const abi::ViewRecord& view, uint64_t slab_bytes) {
   if (view.mode == abi::ViewMode::kNone) return "null";
   return absl::StrCat(
@@ -190,8 +190,8 @@ std::string PlanText(const wire::NewestPlan* newest) {
       ",\"changes\":", Array(newest->changes(), ChangeText), "}");
 }
 
-// The duration of each part of its way, in µs. Parts that it never reached have
-// no duration: the part before lasted until the end.
+// Returns the duration of each phase of the request, in µs. Phases that it
+// never reached have no duration: the phase before lasted until the end.
 std::string RequestText(const Life& life, const ProxySight& sight) {
   const LifeAttempt& last = life.last_attempt();
   const uint64_t begun = life.read_ns;

@@ -26,12 +26,13 @@ namespace fineserve::proxy {
 // Nothing in a frame says how old it is, so that two moments between which
 // nothing has happened have the same frame.
 
-// `"gpus":[…],"states":[…]`. A GPU's slabs are runs of equal state and engine:
-// three numbers each, state, engine and how many slabs. Bytes and counts are
-// numbers; times are UNIX milliseconds; an epoch is text, for it needs 64 bits.
+// Returns `"gpus":[…],"states":[…]`. A GPU's slabs are runs of equal state and
+// engine, with three numbers each: state, engine and number of slabs. Bytes and
+// counts are numbers; times are UNIX milliseconds; an epoch is text, because it
+// needs 64 bits.
 std::string GpuPart(const std::vector<GpuSight>& sights);
 
-// The proxy's own data. The pointers are for the call.
+// The proxy's own data. The pointers must be valid during the call.
 struct ProxySight {
   const config::Fleet* fleet = nullptr;
   const Admission* admission = nullptr;
@@ -43,8 +44,9 @@ struct ProxySight {
   bool logs = {};       // this proxy serves engines' logs
 };
 
-// The other fields. The requests are the last ended ones that named a model,
-// newest first, at most kMostShown; null if the recorder keeps none.
+// Returns the other fields of a frame. The requests are the last ended ones
+// that named a model, newest first, at most kMostShown; null if the recorder
+// keeps none.
 inline constexpr size_t kMostShown = 24;
 std::string ProxyPart(const ProxySight& sight);
 

@@ -20,7 +20,8 @@ struct GpuSight {
   bool answers = false;  // its daemon holds our connection
   std::string why;       // what is wrong, in one line; empty: nothing
   int64_t since_ms = 0;  // UNIX time from which `answers` has been so
-  // As last read; a daemon that is gone leaves what it wrote last.
+  // The table as last read. A daemon that has gone leaves the table that it
+  // wrote last.
   absl::optional<abi::TableSnapshot> table;
 };
 

@@ -8,12 +8,12 @@ namespace fineserve::proxy {
 
 inline constexpr char kFramesType[] = "text/event-stream; charset=utf-8";
 
-// The page, which came into this program when it was built: page.html with
-// page.css and the scripts in it.
+// Returns the page, which was built into this program: page.html with page.css
+// and the scripts in it.
 absl::string_view PageText();
 
-// PageText with fields that forbid it everything but its own style and scripts
-// (by their hashes) and a connection back to this proxy.
+// Returns PageText with header fields that forbid it everything except its own
+// style and scripts (by their hashes) and a connection back to this proxy.
 LocalAnswer PageAnswer();
 
 }  // namespace fineserve::proxy

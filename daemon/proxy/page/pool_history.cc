@@ -9,7 +9,8 @@
 namespace fineserve::proxy {
 namespace {
 
-// Bytes that a new engine held at each moment so far.
+// Returns the history of a new engine, which held 0 bytes at each moment so
+// far.
 std::deque<uint64_t> Nothing(size_t moments) {
   return std::deque<uint64_t>(moments, 0);
 }

@@ -14,10 +14,10 @@
 namespace fineserve::proxy {
 
 // The last hour of every pool: the bytes that each engine held at moments about
-// kPeriodNs apart. All pools share the moments; at one where a pool's daemon
-// did not answer, the pool has a gap. An engine that left stays in the history
-// under its name, which the next engine of that name continues. It needs 8
-// bytes for a moment and an engine. Not thread-safe.
+// kPeriodNs apart. All pools share the moments; where a pool's daemon did not
+// answer, the pool has a gap. An engine that left stays in the history under
+// its name, and the next engine of that name continues it. Takes 8 bytes per
+// moment and engine. Not thread-safe.
 class PoolHistory {
  public:
   static constexpr uint64_t kPeriodNs = 15'000'000'000;
@@ -47,7 +47,7 @@ class PoolHistory {
   };
 
   void Forget(uint64_t now_ns);
-  // `table`: of the daemon that answers; null: a gap.
+  // `table` comes from the daemon if it answers; null: a gap.
   void AddTo(Gpu* gpu, const abi::TableSnapshot* table) const;
   static std::string GpuText(const std::string& name, const Gpu& gpu);
 

@@ -12,7 +12,7 @@
 namespace fineserve::proxy {
 
 // Figures about the requests to each model: how many wait and run, and how many
-// of the last ones were on time. Journey writes it. Confined to the proxy's
+// of the last ones were on time. Written by Journey. Confined to the proxy's
 // thread.
 class Traffic {
  public:
@@ -20,7 +20,8 @@ class Traffic {
   static constexpr size_t kMostOutcomes = 512;
   static constexpr uint64_t kWindowNs = 300'000'000'000;
 
-  // A model's figures now. Quantiles are those of the streams' first tokens.
+  // A model's current figures. Quantiles are over the times to the first tokens
+  // of streams.
   struct Figures {
     int waiting = 0;  // for admission's verdict
     int running = 0;  // at an engine
@@ -32,7 +33,8 @@ class Traffic {
   };
   Figures Of(const std::string& model, uint64_t now_ns) const;
 
-  // Requests admitted because no daemon decided, since the proxy began.
+  // Number of requests admitted because no daemon decided, since the proxy
+  // began.
   uint64_t unscheduled() const { return unscheduled_; }
 
  private:
@@ -56,12 +58,12 @@ class Traffic {
 };
 
 // Reports one request's way through the proxy to a Traffic. The calls come in
-// the order of the functions; any of them may be missing, and from Asks on they
-// may come again for another attempt. If it was counted as running or waiting,
-// that ends with the object.
+// the order of the functions below; any of them may be missing, and from Asks
+// on they may come again for another attempt. If the request still counts as
+// running or waiting, the destructor ends that.
 class Journey {
  public:
-  // The pointers outlive it. The request has arrived now.
+  // Notes that the request arrives now. The pointers must outlive this object.
   Journey(Traffic* traffic, const Clock* clock)
       : traffic_(traffic), clock_(clock), slo_begins_ns_(clock->NowNs()) {}
   ~Journey();
@@ -72,12 +74,12 @@ class Journey {
   // not counted.
   void IsFor(const std::string& model, int64_t slo_ttft_us);
   void Asks();
-  // `unscheduled`: admitted because no daemon decides.
+  // `unscheduled`: the request was admitted because no daemon decides.
   void IsDecided(bool admitted, bool unscheduled);
-  // Its TTFT SLO began later than it arrived.
+  // Sets the time at which its TTFT SLO began, if later than its arrival.
   void SloBeganAt(uint64_t ns) { slo_begins_ns_ = ns; }
   void IsSent();
-  // The first token of a stream, if it counts for the SLO.
+  // Notes the first token of a stream, if it counts for the SLO.
   void HasFirstToken();
   void LeavesEngine();
 

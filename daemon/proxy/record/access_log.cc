@@ -20,7 +20,7 @@
 namespace fineserve::proxy {
 namespace {
 
-// Lines come this much later than requests end, so that one write takes many.
+// Delay of lines after the end of their requests, so that one write takes many.
 constexpr std::chrono::milliseconds kGather(20);
 constexpr uint64_t kWarnEveryNs = 60'000'000'000;
 // Limit on the wait for the reader of standard output at the end of the
@@ -95,7 +95,7 @@ void AccessLog::Run() {
       absl::StrAppend(&text, LifeLine(*life, clock.NowNs()), "\n");
     }
     if (text.empty()) continue;
-    // Only the line that was cut off is lost to a reader.
+    // Starts a new line, so that a reader loses only the line that was cut off.
     if (torn_) text.insert(text.begin(), '\n');
     const size_t taken = WriteBytes(text);
     const uint64_t lost = Lines(absl::string_view(text).substr(taken));

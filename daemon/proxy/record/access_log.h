@@ -16,15 +16,17 @@
 
 namespace fineserve::proxy {
 
-// Writes a line of JSON about each request that ended (LifeLine). A thread of
-// its own writes: a slow or full disk costs lines, which are counted, and never
-// time. A file that was moved away is made again before the next line.
+// Writes a line of JSON about each request that ended (LifeLine). A separate
+// thread writes, so that a slow or full disk loses lines, which are counted,
+// but never delays a request. A file that was moved away is created again
+// before the next line.
 class AccessLog {
  public:
   static constexpr size_t kMostQueued = 16'384;
 
-  // `path` "-" is standard output. An error if the file cannot be opened. Lines
-  // that are queued when this is destroyed are written, within a second.
+  // `path` "-" is standard output. Returns an error if the file cannot be
+  // opened. Lines that are queued when this object is destroyed are written,
+  // within a second.
   static absl::StatusOr<std::unique_ptr<AccessLog>> Open(
       const std::string& path, size_t most_queued = kMostQueued);
   ~AccessLog();
@@ -58,7 +60,7 @@ class AccessLog {
   std::atomic<bool> reopens_{false};
   std::atomic<uint64_t> written_{0};
   std::atomic<uint64_t> failed_{0};
-  // Confined to the thread, from here on.
+  // From here on, confined to the writing thread.
   driver::Descriptor file_;
   bool is_regular_ = false;
   bool torn_ = false;  // the last line was cut off

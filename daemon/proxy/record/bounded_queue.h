@@ -10,8 +10,8 @@
 
 namespace fineserve::proxy {
 
-// A queue from threads that must not wait to one that may. An item that does
-// not fit is dropped and counted. Any thread may push; one takes.
+// A queue from threads that must not wait to one thread that may. An item that
+// does not fit is dropped and counted. Any thread may push; one thread takes.
 template <typename Item>
 class BoundedQueue {
  public:
@@ -30,8 +30,8 @@ class BoundedQueue {
     return true;
   }
 
-  // Waits for an item and then for `gather` until there are more, and takes
-  // them all. Empty once the queue is closed and empty, or after Nudge.
+  // Waits for an item, then up to `gather` for more, and takes them all.
+  // Returns nothing once the queue is closed and empty, or after Nudge.
   std::vector<Item> Take(std::chrono::milliseconds gather) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock,
@@ -50,7 +50,7 @@ class BoundedQueue {
     changed_.notify_one();
   }
 
-  // From now on everything is dropped.
+  // Drops everything that is pushed from now on.
   void Close() {
     const std::lock_guard<std::mutex> lock(mutex_);
     closed_ = true;
@@ -60,7 +60,8 @@ class BoundedQueue {
     const std::lock_guard<std::mutex> lock(mutex_);
     return closed_;
   }
-  // Waits until the queue is closed, at most for `most`; true if it was closed.
+  // Waits until the queue is closed, for at most `most`. Returns true if it was
+  // closed.
   bool WaitForClose(std::chrono::milliseconds most) {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_for(lock, most, [this] { return closed_; });

@@ -27,7 +27,7 @@ class Members {
   void AddCount(absl::string_view name, uint64_t count) {
     Add(name, count == 0 ? "null" : absl::StrCat(count));
   }
-  // null unless both are known and in order.
+  // Adds the time between the two; null unless both are known and in order.
   void AddMs(absl::string_view name, uint64_t from_ns, uint64_t to_ns) {
     if (from_ns == 0 || to_ns < from_ns) {
       Add(name, "null");

@@ -25,8 +25,8 @@ constexpr absl::string_view Word(Ending ending) {
 }
 static_assert(Word(Ending::kEngineDied) == "engine died");
 
-// One attempt at having a request answered. Times are of CLOCK_MONOTONIC; 0: it
-// did not come to that.
+// One attempt at having a request answered. Times are of CLOCK_MONOTONIC; 0:
+// the attempt did not get that far.
 struct LifeAttempt {
   uint64_t asked_ns = 0;    // admission
   uint64_t decided_ns = 0;  // by `decided_by`
@@ -54,7 +54,8 @@ struct Life {
   const LifeAttempt& last_attempt() const {
     return attempts[attempt_count == 0 ? 0 : attempt_count - 1];
   }
-  // Goes on with another attempt; at most kMostAttempts, the last one counts.
+  // Begins another attempt. Once there are kMostAttempts, the new one replaces
+  // the last.
   LifeAttempt& NextAttempt();
 
   std::string id;      // x-request-id
@@ -81,7 +82,7 @@ struct Life {
 
   uint64_t bytes_in = 0;  // of bodies
   uint64_t bytes_out = 0;
-  // As the engine counted them; 0: not known.
+  // Token counts as the engine reported them; 0: not known.
   uint32_t tokens_in = 0;
   uint32_t tokens_out = 0;
 
@@ -94,13 +95,13 @@ struct Life {
   size_t live_index = 0;  // for Recorder
 };
 
-// One object on one line, without its end: the access log's line. Unknown
-// values are null. fineserve-proxy(8) lists the fields. `now_ns` ends what has
-// not ended.
+// Returns one JSON object on one line, without a line end: the access log's
+// line. Unknown values are null. fineserve-proxy(8) lists the fields. Phases
+// that have not ended count as ending at `now_ns`.
 std::string LifeLine(const Life& life, uint64_t now_ns);
 
-// The same with "steps": what happened when, in milliseconds since the request
-// arrived, in order.
+// The same with "steps": the events of the request in order, with their times
+// in milliseconds since it arrived.
 std::string LifeWithSteps(const Life& life, uint64_t now_ns);
 
 }  // namespace fineserve::proxy

@@ -15,11 +15,12 @@ namespace {
 
 constexpr absl::string_view kPath = "/requests";
 constexpr absl::string_view kFollow = "/follow";
-// The proxy's one thread writes them, some microseconds each.
+// Bounded because the proxy's one thread writes them, at some microseconds
+// each.
 constexpr size_t kMostShown = 1000;
 constexpr size_t kShown = 100;
 
-// The part after kPath, without the query.
+// Returns the part after kPath, without the query.
 absl::string_view RestOf(absl::string_view target) {
   return absl::StripPrefix(target.substr(0, target.find('?')), kPath);
 }

@@ -14,11 +14,11 @@ namespace fineserve::proxy {
 // The admin port's answers under /requests; fineserve-proxy(8) has the paths
 // and the fields.
 
-// True if it asks for a stream of the requests that end from now on, if
+// True if `target` asks for a stream of the requests that end from now on, if
 // requests are kept at all.
 bool IsFollowed(absl::string_view target);
 
-// A query's ?model= and ?most=, decoded.
+// The ?model= and ?most= of a query, decoded.
 struct RecentQuery {
   std::string model;  // empty: any
   size_t most = 0;
@@ -26,11 +26,11 @@ struct RecentQuery {
     return model.empty() || life.model == model;
   }
 };
-// nullopt if it has other words or numbers.
+// Returns nullopt if the query has other words or bad numbers.
 absl::optional<RecentQuery> ReadRecentQuery(absl::string_view target);
 
-// /requests: those under way, then the newest that ended. /requests/ID: one,
-// with its steps.
+// Answers /requests with the requests under way, then the newest that ended;
+// answers /requests/ID with one request and its steps.
 LocalAnswer RequestsPage(const Recorder& recorder, absl::string_view target,
                          uint64_t now_ns);
 

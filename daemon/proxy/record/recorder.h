@@ -23,8 +23,8 @@ namespace fineserve::proxy {
 // final.
 class Recorder {
  public:
-  // Keeps the `most_recent` lives. With 0 none is kept, and those under way are
-  // not known either. `log` may be null; it outlives this.
+  // Keeps the `most_recent` lives. With 0, none is kept, and those under way
+  // are not known either. `log` may be null; it must outlive this object.
   void Keep(size_t most_recent);
   void SetLog(AccessLog* log) { log_ = log; }
   using OnEnd = std::function<void(const std::shared_ptr<const Life>&)>;
@@ -41,18 +41,18 @@ class Recorder {
   void End(std::shared_ptr<Life> life);
 
   const std::vector<std::shared_ptr<Life>>& under_way() const { return live_; }
-  // All that are kept: those under way, then those that ended, the newest of
-  // each first.
+  // Returns all lives that are kept: those under way, then those that ended,
+  // each group with the newest first.
   std::vector<std::shared_ptr<const Life>> Kept() const;
-  // Ended lives are numbered from 0 on. Null if that one is forgotten or has
-  // not ended.
+  // Ended lives are numbered from 0. Ended returns null if that life is
+  // forgotten or has not ended.
   uint64_t ended() const { return ended_; }
   uint64_t oldest() const;
   std::shared_ptr<const Life> Ended(uint64_t number) const;
 
-  // The newest life with this id, under way or ended, or with the only id that
-  // begins with it. NotFound if it is unknown or forgotten; InvalidArgument if
-  // several begin with it.
+  // Returns the newest life, under way or ended, with this id, or with the only
+  // id that begins with it. NotFound if it is unknown or forgotten;
+  // InvalidArgument if several ids begin with it.
   absl::StatusOr<std::shared_ptr<const Life>> Find(absl::string_view id) const;
 
   // Calls `on_ended` after each life that ends, until Unfollow.
@@ -70,8 +70,8 @@ class Recorder {
   std::set<Follower*> followers_;
 };
 
-// The life of a request, which begins and ends with this object. Confined like
-// its recorder.
+// The life of a request, which begins and ends with this object. Confined to
+// the proxy's thread, like its recorder.
 class Recording {
  public:
   // Both outlive it.
@@ -81,8 +81,8 @@ class Recording {
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
-  // The life to write to until this object ends. Bills and metrics are read
-  // from it as well, so each request has its own; one that is not recorded is
+  // The life to write to until this object ends. Each request has one, because
+  // bills and metrics are read from it as well; a life that is not recorded is
   // discarded.
   Life* life();
   // Begins a new one.

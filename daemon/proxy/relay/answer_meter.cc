@@ -13,7 +13,8 @@
 namespace fineserve::proxy {
 namespace {
 
-// The value behind the first key of a JSON object if that is `key`; else empty.
+// Returns the value of the first key of a JSON object if that key is `key`;
+// else empty.
 absl::string_view FirstValue(absl::string_view object, absl::string_view key) {
   const auto skip = [&object](absl::string_view mark) {
     object = absl::StripLeadingAsciiWhitespace(object);
@@ -23,7 +24,8 @@ absl::string_view FirstValue(absl::string_view object, absl::string_view key) {
   return absl::StripLeadingAsciiWhitespace(object);
 }
 
-// "message" is the name that an unnamed event has (HTML, server-sent events).
+// True if an event of this name can bring tokens. "message" is the name of an
+// unnamed event (HTML, server-sent events).
 bool CanBringTokens(absl::string_view event) {
   return event == "message" ||
          (absl::EndsWith(event, "delta") && event != "message_delta");
@@ -31,8 +33,9 @@ bool CanBringTokens(absl::string_view event) {
 
 constexpr absl::string_view kUsageName = "\"usage\":";
 
-// End of the last such name in the text; npos if there is none. It runs on each
-// piece of each stream, so it searches for the name's rarest letter.
+// Returns the end of the last kUsageName in the text; npos if there is none.
+// Runs on each piece of each stream, so it searches for the name's rarest
+// letter.
 size_t EndOfLastName(absl::string_view text) {
   constexpr size_t kRare = 4;
   static_assert(kUsageName[kRare] == 'g');
@@ -139,11 +142,12 @@ bool AnswerMeter::between_events() const {
          absl::EndsWith(tail(), "\r\n\r\n");
 }
 
-// Begin of the value of the last "usage" in the piece; npos: it has none.
+// Returns the start of the value of the last "usage" in the piece; npos if it
+// has none.
 size_t AnswerMeter::UsageIn(absl::string_view piece) const {
   size_t at = EndOfLastName(piece);
   if (at != absl::string_view::npos) return at;
-  // The name may be cut by the piece's beginning.
+  // The name may begin in the previous piece.
   std::array<char, kTailBytes + kUsageName.size()> seam;
   const size_t more = std::min(piece.size(), kUsageName.size());
   memcpy(seam.data(), tail_.data(), tail_bytes_);
@@ -153,9 +157,9 @@ size_t AnswerMeter::UsageIn(absl::string_view piece) const {
   return is_cut ? at - tail_bytes_ : absl::string_view::npos;
 }
 
-// Quotes in a text are escaped, so no text can contain the name as it is
-// written here. A null, which streams have in all events but the last, is left
-// out.
+// Keeps the value of the last "usage". Quotes in a text are escaped, so no text
+// can contain the name as it is written here. A null, which streams have in all
+// events except the last, is skipped.
 void AnswerMeter::KeepUsage(absl::string_view piece) {
   const size_t at = UsageIn(piece);
   absl::string_view behind = piece;
@@ -182,7 +186,8 @@ absl::optional<Usage> AnswerMeter::usage() const {
     const absl::optional<uint32_t> number = NumberOf(object, name);
     return number ? *number : NumberOf(object, other).value_or(0);
   };
-  // The names in completions and chats, or else in responses and messages.
+  // Reads the names that completions and chats use, or else those of responses
+  // and messages.
   const Usage usage = {either("prompt_tokens", "input_tokens"),
                        either("completion_tokens", "output_tokens")};
   if (usage.prompt_tokens == 0) return absl::nullopt;  // "usage":null

@@ -14,12 +14,13 @@
 
 namespace fineserve::proxy {
 
-// True if an event's data, or its beginning, is an error: {"error":…} or
-// {"type":"error",…}.
+// True if `data`, which may be only the beginning of an event's data, is an
+// error: {"error":…} or {"type":"error",…}.
 bool IsErrorData(absl::string_view data);
 
-// Lines of server-sent events, from pieces cut anywhere. It keeps only the
-// beginning of each line, without blanks at its end; the rest does not matter.
+// Splits pieces, which may be cut anywhere, into lines of server-sent events.
+// Keeps only the beginning of each line, without blanks at its end; the rest
+// does not matter.
 class EventLines {
  public:
   // Calls `take` with each line that ends in the piece, until it returns false.
@@ -113,7 +114,7 @@ class AnswerMeter {
   // One of the events was an error.
   bool has_error() const { return has_error_; }
 
-  // True at the beginning, and right after a blank line: an event can be
+  // True at the beginning and right after a blank line, where an event can be
   // appended.
   bool between_events() const;
 
@@ -124,7 +125,7 @@ class AnswerMeter {
  private:
   // OpenAI's usage object with its details takes some 300 bytes.
   static constexpr size_t kUsageBytes = 512;
-  // Enough for the name of that object, and for the end of an event.
+  // Enough for the name of the usage object, and for the end of an event.
   static constexpr size_t kTailBytes = 16;
 
   void CountEvents(absl::string_view piece);
@@ -135,7 +136,7 @@ class AnswerMeter {
   absl::string_view tail() const { return {tail_.data(), tail_bytes_}; }
 
   uint32_t token_events_ = 0;
-  // True if the present event can bring tokens, by its name, and has not been
+  // True if the present event, by its name, can bring tokens, and has not been
   // counted.
   bool expects_token_ = true;
   bool has_error_ = false;

@@ -34,8 +34,9 @@ ApiError Loops() {
                      "its fleet leads back to it");
 }
 
-// A proxy may be ready although no daemon decides. Requests are then not
-// scheduled, so the GPUs for which this is true are named.
+// Returns the body of the answer about readiness. A proxy may be ready although
+// no daemon decides. Requests are then not scheduled, so the body names the
+// GPUs without a deciding daemon.
 std::string ReadyBody(bool ready, const std::map<std::string, bool>& daemons) {
   std::vector<std::string> away;
   for (const auto& [gpu, decides] : daemons) {
@@ -111,8 +112,8 @@ void Connection::Refuse() {
   Close();
 }
 
-// Reads the header, or the `whole` request. False if the connection ended, or
-// if the request is malformed; the client then has its error.
+// Reads the header, or the `whole` request. Returns false if the connection
+// ended, or if the request is malformed; the client then has its error.
 asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
   const auto there = [&] {
     return whole ? request->done() : request->header_done();
@@ -128,16 +129,16 @@ asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
       co_return false;
     }
     if (there()) break;
-    // Only a line between chunks, or the fields after them, can remain of a
-    // body.
+    // Bytes left over from a body can only be a line between chunks, or the
+    // fields after them.
     if (received_.bytes().size() > service_->limits.header_bytes) {
       co_await RefuseRequest(*request, LongLine(), "");
       co_return false;
     }
     const size_t most = whole ? kBodyReadBytes : kReadBytes;
     if (co_await ReadSome(&socket_, &received_, most)) co_return false;
-    // A header has a single deadline; each piece of a body has its own, within
-    // the body's.
+    // A header has a single deadline; each piece of a body has a separate one,
+    // within the body's.
     if (idle_ || whole) Guard(service_->limits.receive_s);
     if (whole) deadline_ns_ = std::min(deadline_ns_, body_ends_ns);
     idle_ = false;
@@ -196,9 +197,9 @@ bool Connection::IsLocal() const {
   return !e && peer.address().is_loopback();
 }
 
-// If the request is not whole, the connection cannot be used again: the rest of
-// the request is read and thrown away, so that the client reads the answer
-// before a reset.
+// Sends the error. If the request is not whole, the connection cannot be used
+// again: the rest of the request is read and thrown away, so that the client
+// reads the answer before a reset.
 asio::awaitable<void> Connection::RefuseRequest(const RequestParser& request,
                                                 const ApiError& error,
                                                 const std::string& request_id) {
@@ -274,7 +275,7 @@ asio::awaitable<bool> Connection::AnswerLocally(RequestParser* request,
   } else if (route == Route::kLog) {
     answer.content_type = kLogType;
   } else if (route == Route::kModels || route == Route::kUsage) {
-    // Null if a reload has removed its key.
+    // `known` is null if a reload has removed its key.
     const auto known = service_->routes->ClientOf(*request);
     const Client client = known ? *known : Client();
     if (route == Route::kModels) {
@@ -373,8 +374,8 @@ void Connection::Watch(std::function<void()> gone) {
   ArmWatch();
 }
 
-// The wait may outlive the request. The first bytes of the next one end it, so
-// that it need not be cancelled.
+// The wait may outlive the request. It ends with the first bytes of the next
+// request, so it need not be cancelled.
 void Connection::ArmWatch() {
   if (watching_) return;
   watching_ = true;

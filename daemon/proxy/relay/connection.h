@@ -19,8 +19,8 @@ namespace fineserve::proxy {
 // proxy's thread; the coroutine of Serve keeps it alive.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // `service` outlives it. `client`: its address, if the socket does not know
-  // it.
+  // `service` must outlive this object. `client` is its address, if the socket
+  // does not know it.
   Connection(tcp::socket socket, Port port, Service* service,
              std::string client);
   ~Connection();
@@ -29,48 +29,49 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   asio::awaitable<void> Serve();
 
-  // Answers that there are too many connections, and closes.
+  // Answers that there are too many connections, and closes the connection.
   void Refuse();
 
   // Closes the guarded socket if its deadline has passed, and lets the exchange
-  // check its own. Called about every second: deadlines are coarse, so that
-  // none needs a timer of its own.
+  // check its own deadlines. Called about every second: deadlines are coarse,
+  // so that none needs a separate timer.
   void CheckDeadline(uint64_t now_ns);
-  // Closes it if no request is under way.
+  // Closes the connection if no request is under way.
   void CloseIfIdle();
   void Close();
-  // Closes it even in the middle of a request, as if the client had gone.
+  // Closes the connection even in the middle of a request, as if the client had
+  // gone.
   void Abort();
   // True if a drain has to wait for it.
   bool is_busy() const { return !idle_ && port_ == Port::kPublic; }
 
   asio::any_io_executor executor() { return socket_.get_executor(); }
 
-  // For exchanges. False if the client is gone. Sends at once the bytes that
-  // fit, and the rest as the client takes it; only the caller's buffers hold
-  // them.
+  // For exchanges. Sends at once the bytes that fit, and the rest as the client
+  // takes it; only the caller's buffers hold the rest. Returns false if the
+  // client is gone.
   asio::awaitable<bool> Write(Buffers* buffers);
   asio::awaitable<bool> Answer(const RequestParser& request,
                                const LocalAnswer& answer,
                                const std::string& request_id);
 
-  // Until Unwatch, `gone` is called, once, if the client closes. A close goes
-  // unnoticed if the client has sent its next request before.
+  // Calls `gone` once if the client closes before Unwatch. A close goes
+  // unnoticed if the client has already sent its next request.
   void Watch(std::function<void()> gone);
   void Unwatch() { gone_ = nullptr; }
 
   void Takes(size_t bytes, uint64_t waited_ns);
-  // Closes `socket` (or the client's own) once `seconds` have passed without
+  // Closes `socket` (or the client's socket) once `seconds` have passed without
   // Unguard.
   void Guard(tcp::socket* socket, uint32_t seconds);
   void Guard(uint32_t seconds) { Guard(&socket_, seconds); }
   void Unguard() { guarded_ = nullptr; }
 
-  // Each CheckDeadline calls `check`, until this is called with null.
+  // Makes each CheckDeadline call `check`, until this is called with null.
   void SetCheck(std::function<void(uint64_t now_ns)> check) {
     check_ = std::move(check);
   }
-  // Fields about origins for the answer to the request under way (cors.h).
+  // CORS header fields for the answer to the request under way (cors.h).
   const std::string& cors() const { return cors_; }
 
   // True if another request may follow this one.
@@ -110,8 +111,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ByteBuffer received_;
   bool idle_ = false;
   std::string cors_;
-  // The record of the request under way; before its header has come, a
-  // discarded one.
+  // The record of the request under way; until its header has come, a record
+  // that is discarded.
   Recording* recording_ = nullptr;
   std::string address_;  // of the client, if it is recorded
 

@@ -25,9 +25,10 @@ std::string Conversation::Server::Authority() const {
   return tls && port == 443 ? host : absl::StrCat(host, ":", port);
 }
 
-// A kept connection that the server has closed in the meantime says nothing
-// about the server, so a new one is tried. This side closes a connection only
-// for a reason: the client has gone, or the server's time is over.
+// If a kept connection turns out to have been closed by the server, this says
+// nothing about the server, so a new connection is tried. This side closes a
+// connection only for a reason: the client has gone, or the server's time is
+// over.
 asio::awaitable<Conversation::Ended> Conversation::Reach(
     const Server& server, const std::string& head, Patience patience) {
   answered_ = false;  // by this one
@@ -72,14 +73,14 @@ asio::awaitable<bool> Conversation::Open(Server server, uint32_t seconds) {
 
 void Conversation::Keep() {
   received_.Consume(std::exchange(parsed_bytes_, 0));
-  // The socket is closed if the client goes.
+  // The socket is already closed if the client has gone.
   if (abandoned_ || !socket_->is_open()) return;
   if (!answer_->keep_alive() || !received_.empty()) return;
   service_->engines.Keep(reached_, *std::move(socket_),
                          service_->clock->NowNs());
 }
 
-// kWhole: the head of an answer has come.
+// Returns kWhole once the head of an answer has come.
 asio::awaitable<Conversation::Ended> Conversation::Ask(
     const std::string& head) {
   received_ = ByteBuffer();

@@ -25,7 +25,7 @@ namespace fineserve::proxy {
 // the proxy's thread.
 class Conversation {
  public:
-  // The end of an attempt to have the request answered.
+  // How an attempt to have the request answered ended.
   enum class Ended {
     kWhole,        // all that was waited for has come
     kNotAnswered,  // no byte of an answer came, or nothing but an error
@@ -36,7 +36,7 @@ class Conversation {
     std::string host;
     uint16_t port = 0;
     bool tls = false;
-    // "host:port", without the port that https has anyway.
+    // "host:port", or only the host if the port is the default one of https.
     std::string Authority() const;
   };
   // Limits on a server's time, in seconds.
@@ -49,8 +49,8 @@ class Conversation {
   Conversation(Connection* client, Service* service, RequestParser* request)
       : client_(client), service_(service), request_(request) {}
 
-  // Sends a server this head and the request's body. kWhole: the head of its
-  // answer has come.
+  // Sends a server this head and the request's body. kWhole: the head of the
+  // server's answer has come.
   asio::awaitable<Ended> Reach(const Server& server, const std::string& head,
                                Patience patience);
   // Waits for more of the answer.
@@ -58,13 +58,13 @@ class Conversation {
   // Reads the answer's body to its end and returns its beginning in `text`.
   // False if the answer breaks off.
   asio::awaitable<bool> ReadBeginning(std::string* text);
-  // The server's connection has failed.
+  // Notes that the connection to the server has failed.
   Ended Cut();
   // Keeps the connection for another request if the answer was read whole and
   // the server keeps it open.
   void Keep();
   void End() { socket_.reset(); }
-  // The client has gone, so the server is to abort.
+  // Notes that the client has gone, so the server should abort.
   void Abandon();
   // The server has had its time.
   void GiveUp();
@@ -77,13 +77,13 @@ class Conversation {
   bool IsEventStream() const;
   // The parts of the body that the last read has brought.
   const std::vector<absl::string_view>& pieces() const { return pieces_; }
-  // Puts `held`, which was held back, before the pieces; valid until the next
-  // Read.
+  // Puts `held`, which was held back, before the pieces. `held` must be valid
+  // until the next Read.
   void Prepend(absl::string_view held) {
     pieces_.insert(pieces_.begin(), held);
   }
 
-  // The way in which the server failed this attempt.
+  // How the server failed this attempt.
   const absl::optional<EngineError>& error() const { return error_; }
   void SetError(absl::optional<EngineError> error) { error_ = error; }
 

@@ -7,12 +7,12 @@ namespace {
 
 constexpr uint64_t kWithoutStream = 5;
 constexpr uint64_t kAtAll = 10;
-// After this long without a sign of life the engine is asked for one, so that
-// its silence is known when the SLO is over; and a request may move.
+// After kAskAfterNs without a sign of life the engine is asked for one, so that
+// its silence is known when the SLO is over; after kQuietNs a request may move.
 // Heuristics: longer than steps take.
 constexpr uint64_t kAskAfterNs = 500'000'000;
 constexpr uint64_t kQuietNs = 1'500'000'000;
-// Limit on an answer to /health, which comes late while an engine is busy.
+// Limits on an answer to /health, which comes late while an engine is busy.
 constexpr uint64_t kOverdueProbeNs = 1'000'000'000;
 constexpr uint64_t kDeadProbeNs = 6'000'000'000;
 

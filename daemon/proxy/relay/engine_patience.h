@@ -17,13 +17,14 @@ struct EngineWait {
 
 enum class NextStep { kWait, kProbe, kGiveUp };
 
-// Long prefills and queues are legal, so an engine is given up only if it has
-// shown no sign of life towards any request for `limit_ns`, or for five times
-// that if the answer does not stream and so shows nothing before its end. A
-// request that has itself waited ten times as long is given up whatever the
-// engine does for others. A movable request goes sooner: when the engine has
-// owed its /health for six seconds, or for one second while a first token is
-// overdue. So a stream moves when its SLO is over, but not before it has waited
+// Returns what to do about a waiting request. Long prefills and queues are
+// normal, so an engine is given up only if it has shown no sign of life towards
+// any request for `limit_ns`, or for five times that if the answer does not
+// stream and so shows nothing before its end. A request that has itself waited
+// for ten times `limit_ns` is given up whatever the engine does for other
+// requests. A movable request goes sooner: when the engine has owed its /health
+// for six seconds, or for one second while a first token is overdue. So a
+// stream moves when its SLO is over, but not before the engine has been silent
 // for 1.5 s. Pure.
 NextStep StepOf(const EngineWait& wait, uint64_t limit_ns, uint64_t now_ns);
 

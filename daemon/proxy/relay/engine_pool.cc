@@ -23,7 +23,8 @@ void EnginePool::Keep(const std::string& authority, tcp::socket socket,
 
 void EnginePool::CloseIdle(uint64_t now_ns) {
   for (auto& [authority, idle] : idle_) {
-    // The oldest come first, since sockets are taken from and kept at the back.
+    // The oldest are at the front, since sockets are taken from and put back at
+    // the end.
     const auto young = std::find_if(
         idle.begin(), idle.end(),
         [&](const Idle& one) { return one.since_ns + kIdleNs > now_ns; });

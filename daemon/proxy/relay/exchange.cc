@@ -17,14 +17,14 @@
 namespace fineserve::proxy {
 namespace {
 
-// A larger body is read on another thread: if it consists of numbers it would
-// hold up the loop for more than a millisecond. Heuristic.
+// Heuristic: a larger body is read on another thread, because a body of numbers
+// would hold up the loop for more than a millisecond.
 constexpr size_t kMostReadAtOnce = 64 << 10;
 // nginx's status for a client that went away.
 constexpr unsigned kClientClosed = 499;
 
-// If there are fewer processors than threads, the threads that read bodies wait
-// for the loop, and not the loop for them.
+// Lowers the thread's priority: if there are fewer processors than threads, the
+// threads that read bodies wait for the loop, and not the loop for them.
 void YieldToLoop() {
   constexpr int kNice = 10;
   static thread_local const bool yields =
@@ -32,8 +32,9 @@ void YieldToLoop() {
   static_cast<void>(yields);
 }
 
-// An engine knows its model by one name, which replaces an alias in the body.
-// It knows its adapters by their own names, and each has its own cache.
+// Reads the facts of a body. An engine knows its model by one name, which
+// replaces an alias in the body. It knows each adapter by the adapter's name,
+// and each adapter has a separate cache.
 absl::StatusOr<RequestFacts> ReadFactsFor(const Routes& routes,
                                           absl::string_view content_type,
                                           std::string* body) {
@@ -51,7 +52,8 @@ absl::StatusOr<RequestFacts> ReadFactsFor(const Routes& routes,
   return facts;
 }
 
-// The session, by the field names that clients and other gateways use.
+// Returns the session's id, by the field names that clients and other gateways
+// use.
 absl::string_view SessionOf(const RequestParser& request) {
   for (const char* const name :
        {"x-session-id", "x-litellm-session-id", "x-smg-routing-key"}) {
@@ -89,13 +91,13 @@ Exchange::~Exchange() {
   client_->Unwatch();
   client_->Unguard();
   client_->SetCheck(nullptr);
-  // Something is left to do here only when the proxy is torn down.
+  // Only when the proxy is torn down is there still something to do here.
   if (waiting_) service_->admission->Cancel(asked_.id);
   EndAttempt(Outcome::kClientGone);
   DropBody();
 }
 
-// A large one is freed beside the loop as well.
+// Frees the body, on another thread if it is large.
 void Exchange::DropBody() {
   std::string body = request_->TakeBody();
   if (body.size() <= kMostReadAtOnce) return;
@@ -216,8 +218,8 @@ asio::awaitable<bool> Exchange::Attempt() {
   co_return co_await Conclude(ended);
 }
 
-// Chooses the engine. False if there is none; the client then has its error or
-// is gone.
+// Chooses the engine. Returns false if there is none; the client then has its
+// error or is gone.
 asio::awaitable<bool> Exchange::Choose() {
   NoteAttempt();
   if (route_ == Route::kForwarded) co_return co_await ChooseInTurn();
@@ -239,8 +241,8 @@ asio::awaitable<bool> Exchange::Choose() {
   co_return true;
 }
 
-// For requests that need no admission: they wait only for an engine that is
-// started for them.
+// Chooses the engine for a request that needs no admission. The request waits
+// only for an engine that is started for it.
 asio::awaitable<bool> Exchange::ChooseInTurn() {
   if (service_->admission->AwaitsStart(model_)) {
     asked_.is_forwarded = true;
@@ -260,7 +262,7 @@ asio::awaitable<bool> Exchange::ChooseInTurn() {
   co_return true;
 }
 
-// Has admission count the request among those that run there.
+// Makes admission count the request among those that run on the engine.
 void Exchange::ForwardTo(const config::FleetEngine& engine) {
   engine_name_ = engine.name;
   asked_.id = ++service_->last_request;
@@ -269,9 +271,10 @@ void Exchange::ForwardTo(const config::FleetEngine& engine) {
   service_->metrics.CountForwarded(model_);
 }
 
-// For requests that need no admission. An engine that the plan closes to new
-// requests (it ends soon) is better than one that does not answer, and that is
-// better than the one that has just failed this request.
+// Returns an engine for a request that needs no admission. An engine that the
+// plan closes to new requests (it ends soon) is better than one that does not
+// answer, and an engine that does not answer is better than the one that has
+// just failed this request.
 const config::FleetEngine* Exchange::EngineInTurn() {
   const Admission& admission = *service_->admission;
   return service_->routes->EngineInTurn(
@@ -336,7 +339,8 @@ void Exchange::BeginAttempt() {
   ++attempts_;
   talk_.SetError(absl::nullopt);
   journey_.IsSent();
-  // An engine that only reads says itself what that costs.
+  // A forwarded request is charged later: its engine only reads, and reports
+  // the cost itself.
   if (!client_gone_) {
     bill_.Begin(route_ == Route::kAdmitted ? asked_.prompt_tokens : 0,
                 absl::Now());
@@ -356,7 +360,7 @@ void Exchange::EndAttempt(Outcome outcome) {
 }
 
 // Reports the end of an attempt to admission, metrics and client. True if
-// another one is to follow.
+// another attempt should follow.
 asio::awaitable<bool> Exchange::Conclude(Ended ended) {
   service_->metrics.AddRunning(-1);
   journey_.LeavesEngine();
@@ -396,10 +400,10 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
   co_return false;
 }
 
-// Charges the engine's usage, if it stated one; otherwise the estimated prompt,
+// Charges the engine's usage if it stated one; otherwise the estimated prompt,
 // and the part of the answer that has come. A request that failed before its
-// first token, or was refused in the end, costs nothing. If its client left
-// while an engine worked, it costs its prompt.
+// first token, or was finally refused, costs nothing. If its client left while
+// an engine worked, it costs its prompt.
 void Exchange::SettleBill() {
   const ResponseParser* const answer = talk_.answer();
   const bool is_good =
@@ -416,8 +420,8 @@ void Exchange::SettleBill() {
                                   bill_.output_tokens());
 }
 
-// Tokens of an answer without usage: a stream's events, else as many as its
-// bytes would make, at most those that were asked for.
+// Returns the tokens of an answer without usage: a stream's events, else as
+// many as its bytes would make, but at most those that were asked for.
 uint32_t Exchange::OutputTokens() const {
   if (facts_.stream) return meter_.token_events();
   if (route_ != Route::kAdmitted) return 0;
@@ -435,11 +439,11 @@ void Exchange::ReportEngine() {
   service_->admission->Failed(engine_name_, *talk_.error());
 }
 
-// A request may be retried while the client has nothing of an answer. If there
-// is no other engine the same one is tried again, since it may just have been
-// restarted, unless it said something or was given all the time there is.
+// A request may be retried while the client has received nothing of an answer.
+// If there is no other engine, the same one is tried again, since it may just
+// have restarted, unless it answered something or used all the time allowed.
 bool Exchange::MayRetry() const {
-  // For an endpoint outside, clients try again themselves.
+  // Never for an endpoint outside, since clients try again themselves.
   if (head_sent_ || is_outside_ || attempts_ == Life::kMostAttempts) {
     return false;
   }

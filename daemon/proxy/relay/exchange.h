@@ -39,7 +39,7 @@ namespace fineserve::proxy {
 // has come decides about the answer, the record and the bill together.
 class Exchange {
  public:
-  // The pointers outlive this object; `request` has been read whole.
+  // The pointers must outlive this object. `request` has been read whole.
   Exchange(Connection* client, Service* service, RequestParser* request,
            Route route, std::string request_id, Life* life);
   ~Exchange();
@@ -71,7 +71,8 @@ class Exchange {
   asio::awaitable<bool> Conclude(Ended ended);
   bool MayRetry() const;
 
-  // Another model takes a request in the place of its own (outside.cc).
+  // Fallback: another model takes a request in place of its own model
+  // (outside.cc).
   bool MayFallBack() const;
   bool FallBack(const ApiError& refusal);
   void GoOutside(const config::OutsideModel& outside);
@@ -111,7 +112,7 @@ class Exchange {
   void Observe();
 
   void BeginAttempt();
-  // Begins an attempt in the record, too.
+  // Begins an attempt, in the record too.
   LifeAttempt& NoteAttempt();
   void NoteVerdict(const Verdict& verdict);
   void NoteEngine(const config::FleetEngine& engine);
@@ -147,7 +148,7 @@ class Exchange {
   bool client_gone_ = false;
   bool closes_ = false;  // the client's connection is to be closed
   size_t attempts_ = 0;
-  // The answer to a request for which each fallback has failed, too.
+  // The error for a request if each fallback fails, too.
   absl::optional<ApiError> refused_;
   bool falls_back_ = false;  // now
   bool is_outside_ = false;  // model_ is one outside the fleet

@@ -1,4 +1,4 @@
-// A stream of the requests that end, for the admin port.
+// Streams the requests that end, for the admin port.
 
 #include <stdio.h>
 
@@ -19,11 +19,11 @@ namespace fineserve::proxy {
 namespace {
 
 constexpr size_t kMostFollowers = 16;
-// Bytes that a stream writes at a time, so that other connections get their
-// turns.
+// Limit on the bytes that a stream writes at a time, so that other connections
+// get their turns.
 constexpr size_t kMostBytes = 64 << 10;
 
-// A Recorder's follower for as long as it lives.
+// Follows a Recorder as long as this object lives.
 class Following {
  public:
   Following(Recorder* recorder, std::function<void()> on_ended)
@@ -39,8 +39,8 @@ class Following {
   Recorder::Follower on_ended_;
 };
 
-// The lines from number *next on; moves *next behind them. A reader that was
-// too slow gets the number that it missed.
+// Returns the lines from number *next on, and moves *next past them. A reader
+// that was too slow gets the number of lines that it missed.
 std::string LinesFrom(const Recorder& recorder, const RecentQuery& query,
                       uint64_t* next) {
   std::string lines;
@@ -62,8 +62,8 @@ std::string Chunk(const std::string& bytes) {
 
 constexpr int kHeldBytes = 32 << 10;
 
-// The stream ends with its connection. `retry` is the time in ms after which a
-// browser asks again.
+// Returns the head of a stream, which ends with its connection. `retry` is the
+// time in ms after which a browser asks again.
 std::string FramesHead(const std::string& request_id) {
   return absl::StrCat(
       "HTTP/1.1 200 OK\r\ncontent-type: ", kFramesType,
@@ -82,8 +82,8 @@ ApiError TooManyViewers() {
 
 }  // namespace
 
-// The connection is closed at the end, since its client has gone or takes
-// nothing.
+// Closes the connection at the end, because the client has gone or does not
+// read.
 asio::awaitable<bool> Connection::FollowRequests(
     const RequestParser& request, const std::string& request_id) {
   Recorder& recorder = service_->recorder;
@@ -127,8 +127,8 @@ asio::awaitable<bool> Connection::FollowRequests(
   co_return false;
 }
 
-// Serves until either side closes. A viewer that takes nothing for a while is
-// dropped.
+// Serves frames until either side closes. A viewer that does not read for a
+// while is dropped.
 asio::awaitable<void> Connection::ServeFrames(const std::string& request_id) {
   const std::unique_ptr<Feed::Seat> seat = service_->feed->TakeSeat();
   if (seat == nullptr) {
@@ -138,7 +138,8 @@ asio::awaitable<void> Connection::ServeFrames(const std::string& request_id) {
     co_await Write(&buffers);
     co_return;
   }
-  // Frames that the system holds for a viewer are old when they are read.
+  // Keeps the send buffer small: frames that the system holds for a viewer are
+  // out of date when they are read.
   error_code ignored;
   socket_.set_option(asio::socket_base::send_buffer_size(kHeldBytes), ignored);
   Watch([&seat] { seat->Leave(); });
@@ -159,7 +160,7 @@ asio::awaitable<void> Connection::ServeFrames(const std::string& request_id) {
   Unwatch();
 }
 
-// False if the connection is to be closed.
+// Returns false if the connection must be closed.
 asio::awaitable<bool> Connection::ShowLog(const RequestParser& request,
                                           const std::string& request_id) {
   const std::string engine = EngineOfLog(request.target());

@@ -38,8 +38,8 @@ auto& Register(Builder builder, MetricId id, prometheus::Registry* registry) {
 }  // namespace
 
 struct Metrics::Families {
-  // Families find a metric by hashing all its labels: once per model or key,
-  // not once per request.
+  // Metrics found once per model or key, not once per request, because a family
+  // finds a metric by hashing all its labels.
   struct OfModel {
     Counter *retries, *forwarded, *unscheduled;
     Counter *prompt_tokens, *output_tokens;

@@ -13,34 +13,36 @@
 namespace fineserve::proxy {
 
 // The proxy's counts, rendered for Prometheus. `model` is a name of the fleet,
-// or empty if the request never got that far: clients cannot create labels.
-// Confined to the proxy's thread.
+// or empty if the request ended before its model was known: clients cannot
+// create labels. Confined to the proxy's thread.
 class Metrics {
  public:
   Metrics();
   ~Metrics();
 
-  // An answer was sent; 499: the client went away first (nginx's convention).
+  // Counts an answer that was sent; 499: the client went away first (nginx's
+  // convention).
   void CountRequest(const std::string& model, unsigned status);
   void CountRetry(const std::string& model);
-  // `to` gets a request that `model` cannot serve.
+  // Counts a request that goes to `to` because `model` cannot serve it.
   void CountFallback(const std::string& model, const std::string& to);
-  // Shows an engine's errors from now on, so that the first one is an increase.
+  // Shows an engine's error counts from now on, so that the first error is an
+  // increase.
   void AddEngine(const std::string& engine);
-  // An engine of the fleet failed a request.
+  // Counts a request that an engine of the fleet failed.
   void CountEngineError(const std::string& engine, EngineError error);
-  // An engine is sent a request without asking admission.
+  // Counts a request that is sent to an engine without asking admission.
   void CountForwarded(const std::string& model);
-  // One is sent to an engine although no daemon decides.
+  // Counts a request that is sent to an engine although no daemon decides.
   void CountUnscheduled(const std::string& model);
   void CountTokens(const std::string& model, uint32_t prompt, uint32_t output);
-  // A request of a key with a name has ended, or was not served. `reason` is an
-  // ApiError's code.
+  // Count a request with a named key that has ended, or that was not served.
+  // `reason` is an ApiError's code.
   void CountSpending(const std::string& key, uint32_t prompt, uint32_t output);
   void CountRefusal(const std::string& key, const std::string& reason);
-  // Tokens of this day, and the day's budget; 0: none.
+  // Sets the tokens spent on this day, and the day's budget; 0: none.
   void SetBudget(const std::string& key, uint64_t budget, uint64_t spent);
-  // Admission's answer came `seconds` after the request.
+  // Notes that admission's answer came `seconds` after the request.
   void QueueTime(const std::string& model, double seconds);
   void TimeToFirstToken(const std::string& model, double seconds);
   void TimePerOutputToken(const std::string& model, double seconds);
@@ -57,15 +59,15 @@ class Metrics {
   void SetDaemons(const std::map<std::string, bool>& daemons);
   void SetConnections(size_t n);
   void CountConnectionRefused();
-  // Failed TLS handshakes since the start.
+  // Sets the number of failed TLS handshakes since the start.
   void SetFailedHandshakes(uint64_t n);
   // UNIX time.
   void SetCertificateExpiry(double seconds);
-  // Requests between admission's verdict and their end.
+  // Changes the number of requests between admission's verdict and their end.
   void AddRunning(int change);
 
-  // Sets the fate of lines of the access log and of spans, counted since the
-  // start.
+  // Sets how many lines of the access log and how many spans were written or
+  // lost since the start.
   void SetFollowed(const AccessLog::Counts& log,
                    const OtlpExporter::Counts& spans);
 

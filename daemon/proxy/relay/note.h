@@ -8,11 +8,11 @@
 
 namespace fineserve::proxy {
 
-// The proxy answers with this error.
+// Notes that the proxy answers with this error.
 void NoteRefusal(const ApiError& error, Life* life);
 
-// The traceparent that an engine is sent now; empty if the request belongs to
-// no trace of ours.
+// Returns the traceparent that an engine is sent now; empty if the request
+// belongs to no trace of ours.
 std::string ParentForEngine(const Life& life);
 
 }  // namespace fineserve::proxy

@@ -15,7 +15,8 @@ namespace {
 
 constexpr absl::string_view kApi = "/v1";
 
-// Endpoints outside speak OpenAI's API alone.
+// True if the path is part of OpenAI's API, the only one that endpoints outside
+// speak.
 bool IsOpenAis(absl::string_view target) {
   return absl::StartsWith(target, "/v1/") && !IsAnthropic(target);
 }
@@ -55,8 +56,9 @@ bool Exchange::MayFallBack() const {
          IsOpenAis(request_->target());
 }
 
-// True if the model's fallback takes the request, which the client must be
-// allowed to ask for. `refusal` is the client's answer if that fails, too.
+// Gives the request to the model's fallback, which the client must be allowed
+// to ask for. True if the fallback takes it. `refusal` is the client's answer
+// if the fallback fails, too.
 bool Exchange::FallBack(const ApiError& refusal) {
   if (refusal.status == 400 || !MayFallBack()) return false;
   const Routes& routes = *service_->routes;
@@ -89,7 +91,7 @@ void Exchange::GoOutside(const config::OutsideModel& outside) {
   attempts_ = 0;
 }
 
-// For a request that names a model outside.
+// Reads a request that names a model outside.
 absl::optional<ApiError> Exchange::ReadForOutside(
     const config::OutsideModel& outside) {
   if (route_ != Route::kAdmitted || !IsOpenAis(request_->target())) {
@@ -114,7 +116,7 @@ asio::awaitable<bool> Exchange::AttemptOutside() {
   attempt.sent_ns = service_->clock->NowNs();
   BeginAttempt();
   Ended ended = Ended::kNotAnswered;
-  // A reload may have removed the model.
+  // `outside` is null if a reload has removed the model.
   if (outside != nullptr) ended = co_await ForwardOutside(*outside);
   if (client_gone_) ended = Ended::kClientGone;
   co_return co_await Conclude(ended);

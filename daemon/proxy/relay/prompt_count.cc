@@ -1,5 +1,5 @@
-// The part of an Exchange that learns its prompt's tokens before admission is
-// asked.
+// The part of an Exchange that finds the token count of its prompt before
+// admission is asked.
 
 #include <algorithm>
 #include <string>
@@ -28,8 +28,8 @@ asio::awaitable<void> Exchange::CountPrompt() {
   service_->metrics.CountPrompt(model_, how);
 }
 
-// Asks one of the model's engines to tokenize the prompt. It is sent the
-// client's body: vLLM's /tokenize reads the fields that it shares with
+// Asks one of the model's engines to tokenize the prompt. The engine is sent
+// the client's body: vLLM's /tokenize reads the fields that it shares with
 // completions and chats, ignores the others, and has the same defaults for
 // special tokens and templates.
 asio::awaitable<absl::optional<uint32_t>> Exchange::AskForCount() {
@@ -52,7 +52,8 @@ asio::awaitable<absl::optional<uint32_t>> Exchange::AskForCount() {
   co_return count;
 }
 
-// Warns once per model; the metrics show how often it happens.
+// Warns once per model that a prompt was not counted; the metrics show how
+// often it happens.
 void Exchange::TellUncounted(const std::string& engine, bool answered) {
   if (!service_->uncounted.insert(model_).second) return;
   log::Warning(

@@ -16,8 +16,8 @@
 namespace fineserve::proxy {
 namespace {
 
-// Limit on the comments and early events that are held. An answer that begins
-// with more passes.
+// Limit on the comments and early events that are held back. If an answer
+// begins with more, it is passed on.
 constexpr size_t kMostHeldBytes = 64 << 10;
 
 }  // namespace
@@ -30,7 +30,8 @@ asio::awaitable<Exchange::Ended> Exchange::Forward(
   return Carry(std::move(server), std::move(head));
 }
 
-// Sends the server this head and the request's body, and the client the answer.
+// Sends the server this head and the request's body, and relays the answer to
+// the client.
 asio::awaitable<Exchange::Ended> Exchange::Carry(Server server,
                                                  std::string head) {
   const Conversation::Patience patience = {service_->limits.connect_s, 0};
@@ -50,7 +51,7 @@ asio::awaitable<Exchange::Ended> Exchange::Carry(Server server,
   co_return ended;
 }
 
-// The request's head for an engine, for `target`.
+// Returns the head of the request to an engine, for `target`.
 std::string Exchange::HeadFor(const Server& engine,
                               absl::string_view target) const {
   const std::string authority = engine.Authority();
@@ -62,8 +63,8 @@ std::string Exchange::HeadFor(const Server& engine,
        !traceparent.empty() && life_->parent_span_id.empty(), service_->via});
 }
 
-// Sends the engine the request, for `target`. kWhole: the head of its answer
-// has come.
+// Sends the engine the request, for `target`. kWhole: the head of the engine's
+// answer has come.
 asio::awaitable<Exchange::Ended> Exchange::Converse(
     const config::FleetEngine& engine, absl::string_view target,
     Conversation::Patience patience) {
@@ -72,8 +73,8 @@ asio::awaitable<Exchange::Ended> Exchange::Converse(
   co_return co_await talk_.Reach(server, head, patience);
 }
 
-// Holds the answer until it shows whether the engine answers. kWhole: the body
-// so far is in talk_.pieces(), to be relayed.
+// Holds the answer back until it shows whether the engine really answers.
+// kWhole: the body so far is in talk_.pieces(), to be relayed.
 asio::awaitable<Exchange::Ended> Exchange::AwaitStart() {
   AnswerStart start(talk_.answer()->status(), talk_.IsEventStream());
   held_.clear();
@@ -100,7 +101,7 @@ asio::awaitable<Exchange::Ended> Exchange::AwaitStart() {
   co_return Ended::kWhole;
 }
 
-// Gives an engine up that shows no sign of life.
+// Gives up an engine that shows no sign of life.
 void Exchange::CheckEngine(uint64_t now_ns) {
   if (awaits_since_ns_ == 0 || !talk_.is_connected()) return;
   const EngineSigns signs = service_->admission->Signs(engine_name_);
@@ -209,9 +210,9 @@ ApiError Exchange::EngineGone() const {
       absl::StrCat("the engine that serves ", model_, " went away; try again"));
 }
 
-// The engine went away after its answer began. A stream ends with an error
-// event. Other bodies have no place for an error, so the client must see them
-// truncated.
+// Ends an answer whose engine went away after the answer began. A stream ends
+// with an error event. Other bodies have no place for an error, so the client
+// must see them truncated.
 asio::awaitable<void> Exchange::EndBrokenStream() {
   const bool events = talk_.IsEventStream();
   closes_ = !events || framing_ != Framing::kChunks;

@@ -10,9 +10,9 @@
 
 namespace fineserve::proxy {
 
-// Remembers which engine was found to have a stored response, for the ids that
-// were found last. A hint: the engine may have lost it since. Confined to the
-// proxy's thread.
+// Remembers which engine was found to have a stored response, for the most
+// recently found ids. It is only a hint: the engine may have lost the response
+// since. Confined to the proxy's thread.
 class ResponseHomes {
  public:
   // Some 1 MiB.

@@ -11,7 +11,7 @@
 namespace fineserve::proxy {
 namespace {
 
-// The engine knows neither the id nor, perhaps, the path.
+// True if the engine does not know the id, or perhaps not even the path.
 bool IsElsewhere(unsigned status) {
   return status == 404 || status == 405 || status == 501;
 }
@@ -69,7 +69,8 @@ asio::awaitable<bool> Exchange::RunLookup() {
   co_return ClientStays();
 }
 
-// kHas: the head of its answer has come.
+// Asks the engine whether it has the response. kHas: the head of its answer has
+// come.
 asio::awaitable<Exchange::Holding> Exchange::AskForResponse(
     const config::FleetEngine& engine) {
   const Conversation::Patience patience = {service_->limits.connect_s,

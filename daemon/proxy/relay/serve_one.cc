@@ -8,12 +8,13 @@
 namespace fineserve::proxy {
 namespace {
 
-// Nothing that the proxy answers by itself has a use for a body.
+// Limit on the body of a request that the proxy answers by itself, which has no
+// use for a body.
 constexpr uint64_t kLocalBodyBytes = 64 << 10;
 
 }  // namespace
 
-// False if the connection is to be closed.
+// Returns false if the connection must be closed.
 asio::awaitable<bool> Connection::ServeOne() {
   Recording recording(&service_->recorder, service_->clock);
   recording_ = &recording;

@@ -31,7 +31,7 @@ namespace fineserve::proxy {
 class Connection;
 
 // State that all connections of a proxy share. Confined to the proxy's thread;
-// outlives them.
+// outlives the connections.
 struct Service {
   const Clock* clock;
   Limits limits;

@@ -18,14 +18,14 @@ std::string AddressOf(const tcp::socket& socket) {
 
 }  // namespace
 
-// Probes and the admin port are left out.
+// True if the request is recorded; probes and the admin port are left out.
 bool Connection::Records(Route route) const {
   return port_ == Port::kPublic &&
          (GoesToEngine(route) || route == Route::kModels ||
           route == Route::kUnknown);
 }
 
-// `request` null: it has no header that could be read.
+// If `request` is null, it has no header that could be read.
 void Connection::BeginRecord(const RequestParser* request,
                              const std::string& request_id) {
   recording_->Begin();

@@ -7,7 +7,7 @@
 
 namespace fineserve::proxy {
 
-// One GPU's capability for a model, as the proxy sees the model's engines
+// How well one GPU can serve a model, as the proxy sees the model's engines
 // there.
 class ModelOnGpu {
  public:
@@ -19,10 +19,11 @@ class ModelOnGpu {
   bool any() const { return any_; }
   // Sum over all its engines.
   double target_rate() const { return target_rate_; }
-  // Candidate::trouble, the sum of those below. A GPU where the plan lets no
-  // engine in comes after all others, then one whose engines do not answer.
-  // Without a daemon the request is served unscheduled, or refused. `is_away`:
-  // the model's memory would have to come back to the GPU first.
+  // Returns Candidate::trouble, the sum of the constants below. A GPU where the
+  // plan lets no engine in comes after all others; before it comes a GPU whose
+  // engines do not answer. Without a daemon the request is served unscheduled,
+  // or refused. `is_away`: the model's memory would have to come back to the
+  // GPU first.
   int Trouble(bool has_daemon, bool is_away) const;
   static constexpr int kAway = 1, kNoDaemon = 2, kNoAnswer = 4, kNotLetIn = 8;
   static bool IsAway(int trouble) { return (trouble & kAway) != 0; }
@@ -40,32 +41,33 @@ struct Candidate {
   int trouble = 0;    // less is better, and comes before everything else
   bool full = false;  // it could start nothing when it was last heard
   double cost = 0;    // a predicted wait or a load; less is better
-  // Tokens outstanding, where costs are the same; if the model is away, those
-  // of all models on that GPU.
+  // Tokens outstanding, which decide between equal costs; if the model is away,
+  // the tokens of all models on that GPU.
   double load = 0;
   double target_rate = 0;
-  // Requests of this model that its target rate entitles it to, but that it did
-  // not get.
+  // Requests of this model that the GPU's target rate entitles it to, but that
+  // it did not get.
   double* due = nullptr;
 };
 
 // Orders the candidates, best first: those that can start something before
 // those that cannot. If those with the least trouble have target rates, the one
 // that is furthest behind its rate comes first, and is charged with the
-// request; otherwise the one with the least cost. Returns whether one was
-// charged; an only candidate is not. A replica that is passed over while it is
-// full is owed its share, up to kMostDue requests. Pure but for `due`.
+// request; otherwise the one with the least cost comes first. Returns whether
+// one was charged; a sole candidate is not. A replica that is passed over while
+// it is full is owed its share, up to kMostDue requests. Pure except for `due`.
 bool OrderReplicas(std::vector<Candidate>* candidates);
 // Heuristic: a burst that an engine takes at once.
 inline constexpr double kMostDue = 32;
 
-// Wait of a prompt for its turn on one GPU, from its daemon's last report and
-// what it was sent since.
+// How long a prompt would wait for its turn on one GPU, from the daemon's last
+// report and the requests sent to it since.
 class PredictedWait {
  public:
   PredictedWait() = default;
-  // `full`: no request can start there before `us` have passed. `away`: its
-  // engine's memory would have to come back to the GPU first.
+  // `full`: no request can start there before `us` microseconds have passed.
+  // `away`: the memory of the model's engine would have to come back to the GPU
+  // first.
   PredictedWait(double us, bool full, bool away, uint64_t now_ns)
       : us_(us), full_(full), away_(away), told_ns_(now_ns) {}
 
@@ -79,8 +81,8 @@ class PredictedWait {
   // True if the memory is away, and no request has been sent since that became
   // known.
   bool away() const { return away_; }
-  // In whole milliseconds, since smaller differences do not decide between
-  // GPUs.
+  // Returns the wait in µs, in whole milliseconds, since smaller differences do
+  // not decide between GPUs.
   double Us(double per_token_us, uint64_t now_ns) const;
 
  private:
@@ -90,9 +92,9 @@ class PredictedWait {
   uint64_t tokens_since_ = 0;
 };
 
-// Prompt tokens that a replica had to prefill lately, each weighing less the
-// longer ago it was. A chat stays where its history is cached, so a replica
-// that had more to do will have more; that counts before its queue shows it.
+// Prompt tokens that a replica recently had to prefill, weighted less the
+// longer ago that was. A chat stays where its history is cached, so a replica
+// that had more to do will have more; this counts before its queue shows it.
 class RecentPrefill {
  public:
   // The part of these tokens that counts as a wait, and the time constant of

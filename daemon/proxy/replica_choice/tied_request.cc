@@ -17,8 +17,8 @@ bool TiedRequest::Any(State state) const {
                      [&](const Place& p) { return p.state == state; });
 }
 
-// True if the place may be asked while the request waits elsewhere: it must be
-// as good as the first, and need not bring the model back.
+// True if the place may be asked while the request waits elsewhere: its trouble
+// must not exceed the first place's, and the model must not have to come back.
 bool TiedRequest::MayJoin(const Place& p) const {
   return p.state == State::kLeft && p.trouble <= places_.front().trouble &&
          !ModelOnGpu::IsAway(p.trouble);

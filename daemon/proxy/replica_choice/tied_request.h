@@ -32,26 +32,27 @@ class TiedRequest {
     kNothing,  // it does not, and nothing is said by that: no engine, no daemon
   };
 
-  // Best first. Empty: no GPU can take it. `charged`: the first
-  // (OrderReplicas).
+  // `order` has the best candidate first; empty: no GPU can take the request.
+  // `charged`: the first one was charged (OrderReplicas).
   TiedRequest(const std::vector<Candidate>& order, bool charged);
 
-  // The place (Candidate::place) to ask now, which then counts as asked.
+  // Returns the place (Candidate::place) to ask now, which then counts as
+  // asked.
   absl::optional<size_t> Next();
-  // True if another may be asked while this one waits.
+  // True if another place may be asked while the request waits at this one.
   bool MayAskMore() const;
   // True if `place` was the first to be asked.
   bool IsFirst(size_t place) const { return places_.front().place == place; }
   void Heard(size_t place, Answer answer);
-  // `place`, where it waited, has no daemon now: it may be asked once more, but
-  // after all others.
+  // Notes that `place`, where the request waited, has no daemon now. It may be
+  // asked once more, but after all other places.
   void Lost(size_t place);
   // True if no place is left, so that the request is refused.
   bool over() const;
-  // The other places that have the request, and have to give it up.
+  // Returns the other places that have the request; each must give it up.
   std::vector<size_t> Others(size_t place) const;
-  // The place that was charged with the request, and is repaid by the one that
-  // admits it.
+  // The place that was charged with the request, and that the admitting place
+  // repays.
   absl::optional<size_t> charged() const { return charged_; }
 
  private:

@@ -44,7 +44,7 @@ bool IsPreflight(const RequestParser& request) {
          !request.Field(kAskedMethod).empty();
 }
 
-// A browser keeps the answer to a preflight for ten minutes.
+// Lets a browser keep the answer to a preflight for ten minutes.
 std::string CorsFields(const RequestParser& request,
                        const std::vector<std::string>& origins) {
   const absl::string_view origin = request.Field("origin");

@@ -14,7 +14,7 @@
 namespace fineserve::proxy {
 namespace {
 
-// Each includes all paths behind it.
+// Operators' paths, each with all paths below it.
 constexpr absl::string_view kOperators[] = {
     "/v1/load_lora_adapter",
     "/v1/unload_lora_adapter",
@@ -73,7 +73,8 @@ bool IsAtOrBehind(absl::string_view path, absl::string_view known) {
   return absl::ConsumePrefix(&path, known) && (path.empty() || path[0] == '/');
 }
 
-// "/v1/tools/*" matches all paths behind "/v1/tools".
+// True if `path` matches `listed`: "/v1/tools/*" matches all paths below
+// "/v1/tools".
 bool Matches(absl::string_view path, absl::string_view listed) {
   if (!absl::ConsumeSuffix(&listed, "/*")) return path == listed;
   return path.size() > listed.size() + 1 && IsAtOrBehind(path, listed);

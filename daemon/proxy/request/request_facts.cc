@@ -39,7 +39,7 @@ absl::string_view ToView(std::string_view text) {
   return {text.data(), text.size()};
 }
 
-// A value of an unexpected type is for the engine to judge.
+// Ignores errors about a value of an unexpected type, which the engine judges.
 error_code Lenient(error_code e) {
   const bool fine = e == simdjson::INCORRECT_TYPE ||
                     e == simdjson::NUMBER_ERROR ||
@@ -53,7 +53,7 @@ bool IsText(std::string_view key) {
          key == "reasoning_content" || key == "refusal" || key == "output";
 }
 
-// True for keys in a part of a message that are not text.
+// True if the key marks a part of a message that is not text.
 bool IsUncounted(std::string_view key) {
   return key == "image_url" || key == "input_image" || key == "image" ||
          key == "image_embeds" || key == "input_audio" || key == "audio_url" ||
@@ -88,9 +88,9 @@ error_code CountObject(ondemand::value value, int level, RequestFacts* facts) {
   return simdjson::SUCCESS;
 }
 
-// Strings count as text, numbers as token ids; objects count by the fields that
-// chat templates print. Images and audio are not counted, since their bytes do
-// not show how many tokens they are.
+// Counts a value: strings as text, numbers as token ids, objects by the fields
+// that chat templates print. Images and audio are not counted, since their
+// bytes do not show how many tokens they have.
 error_code CountText(ondemand::value value, int level, RequestFacts* facts) {
   if (level > kMostLevels) return simdjson::SUCCESS;
   ondemand::json_type type;
@@ -114,7 +114,7 @@ error_code CountText(ondemand::value value, int level, RequestFacts* facts) {
   }
 }
 
-// A list or an object, as it is written.
+// Counts the JSON text of a list or an object as it is written.
 template <typename Container>
 error_code CountWritten(simdjson::simdjson_result<Container> written,
                         RequestFacts* facts) {
@@ -127,7 +127,7 @@ error_code CountWritten(simdjson::simdjson_result<Container> written,
   return simdjson::SUCCESS;
 }
 
-// Any value: what a chat template prints as JSON.
+// Counts any value in the form in which a chat template prints it as JSON.
 error_code CountJson(ondemand::value value, RequestFacts* facts) {
   ondemand::json_type type;
   if (const error_code e = value.type().get(type)) return e;
@@ -140,8 +140,8 @@ error_code CountJson(ondemand::value value, RequestFacts* facts) {
   return CountText(value, 0, facts);
 }
 
-// Prompts, or one: a text, a list of token ids or a list of messages. Lists of
-// texts, of lists of ids and of chats are several.
+// Counts one or several prompts. One prompt is a text, a list of token ids or a
+// list of messages. Several are a list of texts, of lists of ids or of chats.
 error_code CountPrompts(ondemand::value value, Walk* walk) {
   ondemand::array array;
   if (value.get_array().get(array) != simdjson::SUCCESS) {
@@ -175,7 +175,7 @@ error_code ReadModel(ondemand::value value, Walk* walk) {
   std::string_view name;
   const error_code e = value.get_string().get(name);
   if (e != simdjson::SUCCESS) return Lenient(e);
-  // The token goes on until the next one begins.
+  // Cuts the token, which extends to the beginning of the next one.
   token = token.substr(0, token.rfind('"') + 1);
   walk->facts.model = std::string(name);
   walk->facts.model_at = static_cast<size_t>(token.data() - walk->body);
@@ -236,7 +236,7 @@ error_code ReadObject(ondemand::document* document, Walk* walk) {
     if (const error_code e = field.value().get(value)) return e;
     if (const error_code e = ReadField(key, value, walk)) return e;
   }
-  // Nothing may follow the object.
+  // Nothing may follow the object in the body.
   const bool at_end =
       document->current_location().error() == simdjson::OUT_OF_BOUNDS;
   return at_end ? simdjson::SUCCESS : simdjson::TAPE_ERROR;
@@ -252,7 +252,8 @@ uint32_t AllChoices(const Walk& walk) {
   return Saturated(uint64_t{Saturated(walk.max_tokens)} * choices);
 }
 
-// The value of a field's parameter, like boundary="b"; empty if it has none.
+// Returns the value of a field's parameter, like boundary="b"; empty if the
+// field has none.
 absl::string_view Parameter(absl::string_view field, absl::string_view name) {
   for (absl::string_view part : absl::StrSplit(field, ';')) {
     part = absl::StripAsciiWhitespace(part);
@@ -265,7 +266,7 @@ absl::string_view Parameter(absl::string_view field, absl::string_view name) {
   return "";
 }
 
-// The name of the control that a part's head names.
+// Returns the name of the form control that a part's head gives.
 absl::string_view NameIn(absl::string_view head) {
   for (const absl::string_view line : absl::StrSplit(head, "\r\n")) {
     if (absl::StartsWithIgnoreCase(line, "content-disposition:")) {
@@ -293,8 +294,8 @@ void ReadPart(absl::string_view name, absl::string_view value, size_t at,
 }  // namespace
 
 absl::StatusOr<RequestFacts> ReadFacts(std::string* body) {
-  // Its buffers are reused, except after a large body, since they would keep
-  // several times its size for good.
+  // The thread's parser reuses its buffers. A large body gets a separate
+  // parser, since the buffers would permanently keep several times its size.
   static thread_local ondemand::parser of_thread;
   ondemand::parser of_body;
   ondemand::parser& parser = body->size() > kLargeBytes ? of_body : of_thread;
@@ -328,7 +329,7 @@ absl::StatusOr<RequestFacts> ReadFormFacts(absl::string_view content_type,
                                            absl::string_view body) {
   const char* const whole = body.data();
   const absl::string_view boundary = Parameter(content_type, "boundary");
-  // Only the first boundary has no line break in front of it.
+  // Every boundary except the first has a line break in front of it.
   const std::string mark = absl::StrCat("\r\n--", boundary);
   const bool begins =
       !boundary.empty() && absl::ConsumePrefix(&body, mark.substr(2));
@@ -339,7 +340,8 @@ absl::StatusOr<RequestFacts> ReadFormFacts(absl::string_view content_type,
                            ? head_end
                            : body.find(mark, head_end + 2);
     if (end == absl::string_view::npos) break;
-    // An empty content shares its line break with the head's end.
+    // If the content is empty, it shares its line break with the end of the
+    // head.
     const size_t content = std::min(head_end + 4, end);
     const absl::string_view value = body.substr(content, end - content);
     ReadPart(NameIn(body.substr(0, head_end)), value,

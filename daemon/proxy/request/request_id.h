@@ -8,11 +8,12 @@
 
 namespace fineserve::proxy {
 
-// Names of requests, as X-Request-Id carries them. Confined to a thread.
+// Chooses the ids of requests, as X-Request-Id carries them. Confined to a
+// thread.
 class RequestIds {
  public:
-  // The client's own if it is printable and not longer than 128 characters,
-  // else a new one of 32 hexadecimal digits.
+  // Returns the client's id if it is printable and not longer than 128
+  // characters, else a new one of 32 hexadecimal digits.
   std::string For(absl::string_view given);
 
  private:

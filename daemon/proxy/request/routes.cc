@@ -76,12 +76,14 @@ absl::string_view PathOf(absl::string_view target) {
   return target.substr(0, target.find('?'));
 }
 
-// For error messages, since a client's bytes may be anything.
+// Returns `text` in a form for error messages, since a client's bytes may be
+// anything.
 std::string Shown(absl::string_view text) {
   return absl::CHexEscape(text.substr(0, 200));
 }
 
-// `parent`: the model of an adapter, as vLLM lists it; empty: it is none.
+// Returns the JSON object of a model. `parent`: the model of an adapter, as
+// vLLM lists it; empty: not an adapter.
 std::string ModelObject(absl::string_view name, absl::string_view parent = "") {
   return absl::StrCat(
       "{\"id\":", JsonQuote(name),

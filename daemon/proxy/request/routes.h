@@ -19,7 +19,7 @@
 
 namespace fineserve::proxy {
 
-// The one of the proxy's two ports that a client is connected to.
+// Which of the proxy's two ports a client is connected to.
 enum class Port { kPublic, kAdmin };
 
 enum class Route {
@@ -40,8 +40,9 @@ enum class Route {
   kUnknown,
 };
 
-// `target` is as in the start line; its query is ignored. `others`: paths that
-// are not known here and go to an engine.
+// Returns the route of a target. `target` is as in the start line; its query is
+// ignored. `others`: paths that the proxy does not know and that go to an
+// engine.
 Route RouteOf(Port port, absl::string_view target,
               const config::OtherPaths& others = {});
 
@@ -51,15 +52,15 @@ inline bool GoesToEngine(Route route) {
          route == Route::kResponse;
 }
 
-// True if only the operator asks it.
+// True if the route is only for the operator.
 inline bool IsAdmins(Route route) {
   return route >= Route::kMetrics && route <= Route::kLog;
 }
 
-// ID of a Route::kResponse's /v1/responses/ID.
+// Returns the ID in /v1/responses/ID, the target of a Route::kResponse.
 absl::string_view ResponseIdOf(absl::string_view target);
 
-// The engine of a Route::kLog's /logs/ENGINE, decoded.
+// Returns the engine in /logs/ENGINE, the target of a Route::kLog, decoded.
 std::string EngineOfLog(absl::string_view target);
 
 // True if an engine's /tokenize reads the bodies of this target.
@@ -69,15 +70,17 @@ bool IsTokenizable(absl::string_view target);
 // x-api-key (docs.anthropic.com, "API overview").
 bool IsAnthropic(absl::string_view target);
 
-// The methods that a route takes, as the Allow field lists them; empty: any.
+// Returns the methods that a route takes, as the Allow field lists them; empty:
+// any.
 absl::string_view MethodsOf(Route route);
 
-// Why a request is refused by its header alone: wrong method or wrong path, or
-// one for an engine that may not be what it looks like (IsPlainPath).
+// Returns the error if a request is refused by its header alone: a wrong method
+// or path, or a path for an engine that may not be what it looks like
+// (IsPlainPath).
 absl::optional<ApiError> RefuseByHead(Route route, absl::string_view method,
                                       absl::string_view target);
 
-// The fleet and the keys as last read; replaced as a whole.
+// The fleet and the keys as last read; a reload replaces the whole object.
 class Routes {
  public:
   // `outside_keys`: API keys of models outside, by name.
@@ -90,23 +93,25 @@ class Routes {
   const std::shared_ptr<const config::Fleet>& fleet() const { return fleet_; }
   const KeySet& keys() const { return keys_; }
 
-  // API key of a model outside; empty: the endpoint wants none.
+  // Returns the API key of a model outside; empty if its endpoint needs none.
   std::string KeyOutside(const std::string& name) const {
     const auto found = outside_keys_.find(name);
     return found == outside_keys_.end() ? "" : found->second;
   }
 
-  // The client, by its key; null if no client has the key. On Anthropic's paths
-  // the key may be in either field: some clients send a token of another
-  // service in one and our key in the other.
+  // Returns the client with the request's key; null if there is none. On
+  // Anthropic's paths the key may be in either field: some clients send a token
+  // of another service in one and our key in the other.
   std::shared_ptr<const Client> ClientOf(const RequestParser& request) const;
 
-  // By its name or an alias. Null if there is none.
+  // Find a model by its name or an alias, and an engine by its name. Null if
+  // there is none.
   const config::FleetModel* Model(absl::string_view name) const;
   const config::FleetEngine* Engine(absl::string_view name) const;
 
-  // The model that the request names, by an alias too; if it names none, the
-  // fleet's only model. Otherwise a 404 or 400 in OpenAI's format.
+  // Returns the model that the request names, also by an alias; if it names
+  // none, the fleet's only model. Otherwise returns a 404 or 400 in OpenAI's
+  // format.
   absl::variant<const config::FleetModel*, ApiError> ModelFor(
       const std::string& asked) const;
 
@@ -117,14 +122,15 @@ class Routes {
                                           uint64_t turn,
                                           const Fitness& fitness) const;
 
-  // The engines in the order in which to ask them for something that one of
-  // them has: the one named `likeliest` if there is one, those that serve, the
-  // rest.
+  // Returns the engines in the order in which to ask them for something that
+  // one of them has: the one named `likeliest` if there is one, then those that
+  // serve, then the rest.
   using Serves = std::function<bool(const std::string& engine)>;
   std::vector<const config::FleetEngine*> EnginesToAsk(
       absl::string_view likeliest, const Serves& serves) const;
 
-  // GET /v1/models and /v1/models/NAME, of those that the client may ask for.
+  // Answers GET /v1/models and /v1/models/NAME, with the models that the client
+  // may ask for.
   LocalAnswer Models(absl::string_view target, const Client& client) const;
 
  private:

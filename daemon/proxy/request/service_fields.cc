@@ -10,7 +10,7 @@
 namespace fineserve::proxy {
 namespace {
 
-// An hour. A longer SLO is a mistake.
+// Limit on an SLO: an hour. A longer one is a mistake.
 constexpr double kMostMs = 3'600'000;
 constexpr size_t kMostTenantBytes = 128;
 
@@ -21,7 +21,8 @@ absl::Status Bad(absl::string_view name, absl::string_view value,
                    "\"; it must be ", wanted));
 }
 
-// `least_ms` is the shortest time that is allowed; with 0 the field is ignored.
+// Reads a field in milliseconds. `least_ms` is the shortest time that is
+// allowed; if it is 0, the field is ignored.
 absl::Status ReadMs(const RequestParser& request, absl::string_view name,
                     double least_ms, int64_t* us) {
   const absl::string_view value = request.Field(name);
@@ -76,7 +77,7 @@ absl::Status ReadTenant(const RequestParser& request, std::string* tenant) {
 }
 
 absl::Status ReadAll(const RequestParser& request, AdmissionRequest* asked) {
-  // Every value that is a duration at all.
+  // Allows every value that is a valid duration.
   constexpr double kAny = 1e-9;
   absl::Status s = ReadMs(request, "x-slo-ttft-ms", kAny, &asked->slo_ttft_us);
   s.Update(ReadMs(request, "x-slo-tpot-ms", kAny, &asked->slo_tpot_us));

@@ -6,14 +6,15 @@
 namespace fineserve::proxy {
 namespace {
 
-// At worst a byte-level tokenizer needs a token per byte. More than 16 bytes a
-// token mean that it was not text, or not all of it.
+// Limits of the ratio. In the worst case a byte-level tokenizer needs a token
+// per byte. If there are more than 16 bytes per token, the body was not text,
+// or only partly.
 constexpr double kLeastBytesPerToken = 1.0;
 constexpr double kMostBytesPerToken = 16.0;
 // Tokens of an imaginary first request, which carries the initial ratio.
 constexpr double kFirstTokens = 500.0;
-// A longer prompt counts as one of this length, so that no single one decides
-// for all.
+// A longer prompt counts as one of this length, so that no single prompt
+// dominates the ratio.
 constexpr double kMostTokens = 8'000.0;
 
 }  // namespace

@@ -9,11 +9,11 @@
 
 namespace fineserve::proxy {
 
-// Estimates prompt tokens from bytes of text by a ratio per model, which the
-// engines' own counts (usage.prompt_tokens) correct. The ratio is of two
-// decaying sums, so that long prompts weigh more, up to a bound, than short
+// Estimates prompt tokens from bytes of text by a ratio per model, which it
+// corrects by the engines' counts (usage.prompt_tokens). The ratio is that of
+// two decaying sums, so that long prompts weigh more, up to a bound, than short
 // ones, whose tokens are mostly the template's. It learns nothing from requests
-// that have tokens which it does not see. Confined to the proxy's thread.
+// with tokens that it cannot see. Confined to the proxy's thread.
 class TokenEstimator {
  public:
   // Typical of English text and today's tokenizers.
@@ -24,7 +24,8 @@ class TokenEstimator {
   // At least 1.
   uint32_t Estimate(const RequestFacts& facts) const;
 
-  // The engine counted `prompt_tokens` for a request of these facts.
+  // Learns that the engine counted `prompt_tokens` for a request of these
+  // facts.
   void Learn(const RequestFacts& facts, uint32_t prompt_tokens);
 
   double BytesPerToken(const std::string& model) const;

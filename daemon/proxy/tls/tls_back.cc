@@ -26,11 +26,11 @@ std::shared_ptr<ssl::context> ClientContext() {
   return context;
 }
 
-// Asks for the certificate of this name, and no other.
+// Accepts only a certificate for this name.
 void Expect(const std::string& host, ssl::stream<tcp::socket>* tls) {
   error_code is_name;
   asio::ip::make_address(host, is_name);
-  // RFC 6066, 3: a literal address is no server name.
+  // RFC 6066, 3: a literal address is not allowed as a server name.
   if (is_name) SSL_set_tlsext_host_name(tls->native_handle(), host.c_str());
   tls->set_verify_mode(ssl::verify_peer);
   tls->set_verify_callback(ssl::host_name_verification(host));

@@ -88,7 +88,8 @@ absl::Status TlsFront::Reload() {
 }
 
 asio::awaitable<void> TlsFront::Serve(tcp::socket socket, Welcome welcome) {
-  // The count is taken back whenever this ends, even with the proxy.
+  // Counts this connection as open until the coroutine ends, even if the whole
+  // proxy ends.
   struct Count {
     explicit Count(size_t* n) : open(n) { ++*open; }
     ~Count() { --*open; }

@@ -18,33 +18,34 @@ class context;
 
 namespace fineserve::proxy {
 
-// Ends TLS in front of the proxy's connections: each client's bytes come out of
-// a local socket, which a Connection serves like any other, and the bytes
-// written to that socket go back encrypted. So the code behind it knows nothing
-// of TLS. It speaks TLS 1.2 and 1.3 and, in them, HTTP/1.1 only. Confined to
-// the proxy's thread.
+// Terminates TLS in front of the proxy's connections: each client's bytes come
+// out of a local socket, which a Connection serves like any other, and the
+// bytes written to that socket go back encrypted. So the code behind it knows
+// nothing of TLS. Supports TLS 1.2 and 1.3, and inside TLS only HTTP/1.1.
+// Confined to the proxy's thread.
 class TlsFront {
  public:
-  // The files are in PEM; the certificate's may hold its chain. An error says
-  // which of them is wrong, and why.
+  // Loads the files, which are in PEM; the certificate's file may hold its
+  // chain. An error says which file is wrong, and why.
   static absl::StatusOr<std::unique_ptr<TlsFront>> Load(
       const std::string& cert_path, const std::string& key_path);
-  // Reads the files again, for connections to come. After an error the present
-  // ones hold.
+  // Reads the files again, for future connections. After an error the present
+  // files stay in use.
   absl::Status Reload();
 
-  // Gets the plain socket, and the client's address.
+  // Receives the plain socket, and the client's address.
   using Welcome = std::function<void(boost::asio::ip::tcp::socket plain,
                                      const std::string& client)>;
-  // Shakes hands with the client, calls `welcome`, and relays until either side
-  // has ended. This outlives the call.
+  // Does the TLS handshake with the client, calls `welcome`, and relays until
+  // either side has ended. This object must outlive the call.
   boost::asio::awaitable<void> Serve(boost::asio::ip::tcp::socket socket,
                                      Welcome welcome);
 
-  // When the certificate in use expires; InfiniteFuture if that is not known.
+  // Time at which the certificate in use expires; InfiniteFuture if that is not
+  // known.
   absl::Time expiry() const { return expiry_; }
 
-  // Clients that shake hands or are relayed.
+  // Number of clients in the handshake or being relayed.
   size_t open() const { return open_; }
   uint64_t failed_handshakes() const { return failed_; }
 

@@ -17,11 +17,11 @@ namespace ssl = asio::ssl;
 constexpr std::chrono::seconds kHandshake(10);
 // Time for the peer to take the bytes that the proxy has written.
 constexpr std::chrono::seconds kLastBytes(60);
-// For the peer's part of the goodbye.
+// Limit on the wait for the peer's part of the TLS shutdown.
 constexpr std::chrono::seconds kGoodbye(2);
 constexpr size_t kPieceBytes = 16 << 10;  // a record of TLS
 
-// Passes bytes on until a side ends. True if that is `from`.
+// Passes bytes on until one side ends. Returns true if that side is `from`.
 template <typename From, typename To>
 asio::awaitable<bool> Pass(From* from, To* to) {
   std::array<char, kPieceBytes> bytes;
@@ -100,7 +100,8 @@ asio::awaitable<void> TlsSession::ToPeer(std::shared_ptr<TlsSession> session) {
 }
 
 asio::awaitable<void> Relay(std::shared_ptr<TlsSession> session) {
-  // The proxy has closed its end, perhaps because the peer takes nothing.
+  // Limits the time left once the proxy has closed its end, perhaps because the
+  // peer reads nothing.
   session->inner_.async_wait(tcp::socket::wait_error, [session](error_code e) {
     if (!e) session->CloseAfter(kLastBytes);
   });

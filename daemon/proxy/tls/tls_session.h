@@ -10,22 +10,23 @@
 
 namespace fineserve::proxy {
 
-// One connection whose peer speaks TLS, and a local socket whose bytes pass
-// through it: what is written to the one comes out of the other. Confined to
-// the proxy's thread; kept alive by its relay.
+// Connects one peer that speaks TLS with a local socket: bytes that are written
+// to either come out of the other. Confined to the proxy's thread; kept alive
+// by its relay.
 class TlsSession : public std::enable_shared_from_this<TlsSession> {
  public:
   TlsSession(tcp::socket peer, std::shared_ptr<asio::ssl::context> context);
 
-  // For names and certificates, before the handshake.
+  // The TLS stream, for setting names and certificates before the handshake.
   asio::ssl::stream<tcp::socket>* tls() { return &tls_; }
 
-  // Bounded: also an error if the peer does not answer in time.
+  // Does the TLS handshake in bounded time: returns an error also if the peer
+  // does not answer in time.
   asio::awaitable<error_code> ShakeHands(
       asio::ssl::stream_base::handshake_type as);
 
-  // After the handshake: the local socket's other end. Not open if there is no
-  // descriptor left.
+  // Returns the other end of the local socket, after the handshake. It is not
+  // open if there is no descriptor left.
   tcp::socket MakePlain();
 
  private:
@@ -42,7 +43,7 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
   asio::steady_timer deadline_;
 };
 
-// Allows only TLS 1.2 and 1.3, without renegotiation and compression.
+// Allows only TLS 1.2 and 1.3, without renegotiation or compression.
 void RestrictTls(asio::ssl::context* context);
 
 // Passes bytes both ways until either side has ended.

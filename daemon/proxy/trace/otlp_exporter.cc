@@ -20,11 +20,11 @@
 namespace fineserve::proxy {
 namespace {
 
-// Kinds of a span (opentelemetry/proto/trace/v1/trace.proto).
+// Values of a span's kind (opentelemetry/proto/trace/v1/trace.proto).
 enum class Kind { kInternal = 1, kServer = 2, kClient = 3 };
 constexpr int kErrorCode = 2;
 
-// A list of attributes; what is empty or 0 is left out.
+// A list of attributes, without those that are empty or 0.
 class Attributes {
  public:
   Attributes& Text(absl::string_view key, absl::string_view value) {
@@ -33,7 +33,7 @@ class Attributes {
     }
     return *this;
   }
-  // 64-bit integers are strings in this JSON.
+  // Writes the number as a string, as this JSON requires for 64-bit integers.
   Attributes& Number(absl::string_view key, uint64_t value) {
     if (value != 0) Add(key, absl::StrCat("\"intValue\":\"", value, "\""));
     return *this;
@@ -129,7 +129,8 @@ void AddDecision(const Life& life, const LifeAttempt& attempt,
   waiting.name = "waiting";
   waiting.id = random->Next(8);
   waiting.parent_id = deciding.id;
-  // The daemon says how long, and its verdict came right after.
+  // The daemon says how long the request waited, and its verdict came right
+  // after.
   waiting.begin_ns = deciding.end_ns -
                      (waited_ns == 0 ? took_ns : std::min(waited_ns, took_ns));
   waiting.end_ns = deciding.end_ns;
@@ -197,8 +198,8 @@ asio::awaitable<error_code> PostOnce(const OtlpEndpoint& to,
   co_return unread;
 }
 
-// Statuses after which the same bytes may be sent again (OTLP, "Retryable
-// Response Codes").
+// True for statuses after which the same bytes may be sent again (OTLP,
+// "Retryable Response Codes").
 bool MayTryAgain(unsigned status) {
   return status == 429 || status == 502 || status == 503 || status == 504;
 }

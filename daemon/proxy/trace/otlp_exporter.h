@@ -37,14 +37,13 @@ struct OtlpEndpoint {
   std::string target;  // with a leading slash
 };
 
-// Reads "http://HOST[:PORT][/PATH]": port 4318 and /v1/traces unless it says
-// otherwise.
+// Reads "http:HOST[:PORT][/PATH]". The defaults are port 4318 and /v1/traces.
 absl::StatusOr<OtlpEndpoint> ParseOtlpEndpoint(const std::string& url);
 
-// Sends the spans of sampled requests to a collector, in batches, by a thread
-// of its own. A collector that is away or slow costs spans, which are counted,
-// and never time: what does not fit into the queue is dropped, each POST has a
-// time-out, and after three tries its spans are given up.
+// Sends the spans of sampled requests to a collector, in batches, on a separate
+// thread. A collector that is away or slow only loses spans, which are counted,
+// and never delays requests: spans that do not fit into the queue are dropped,
+// each POST has a time-out, and after three tries its spans are given up.
 class OtlpExporter {
  public:
   static constexpr size_t kMostQueued = 8192;  // requests
@@ -60,7 +59,7 @@ class OtlpExporter {
   explicit OtlpExporter(OtlpEndpoint to)
       : OtlpExporter(std::move(to), Patience(), kMostQueued) {}
   OtlpExporter(OtlpEndpoint to, Patience patience, size_t most_queued);
-  // Sends what is queued, each batch once.
+  // Sends the spans that are still queued, trying each batch once.
   ~OtlpExporter();
   OtlpExporter(const OtlpExporter&) = delete;
   OtlpExporter& operator=(const OtlpExporter&) = delete;
@@ -79,7 +78,8 @@ class OtlpExporter {
  private:
   void Run();
   void SendBatch(const std::vector<std::shared_ptr<const Life>>& batch);
-  // True if the collector took it; *again: it may the next time.
+  // Returns true if the collector took the batch; else sets *again if it may
+  // take it the next time.
   bool Post(const std::string& body, bool* again);
   void Warn(const std::string& why);
 
@@ -89,7 +89,7 @@ class OtlpExporter {
   std::atomic<uint64_t> spans_{0};
   std::atomic<uint64_t> spans_given_up_{0};
   std::atomic<uint64_t> failures_{0};
-  // Confined to the thread, from here on.
+  // From here on, confined to the exporter's thread.
   RandomHex random_;
   uint64_t warned_ns_ = 0;
   std::thread thread_;

@@ -24,7 +24,8 @@ void Tracer::Begin(const RequestParser& request, Life* life) {
   life->sampled = Samples(rate_, life->trace_id);
 }
 
-// The last 56 bits are random in every trace id (level 2 of the Trace Context).
+// Uses the last 56 bits, which are random in every trace id (level 2 of the
+// Trace Context).
 bool Tracer::Samples(double rate, absl::string_view trace_id) {
   if (rate >= 1) return true;
   uint64_t random = 0;

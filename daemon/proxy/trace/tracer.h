@@ -12,13 +12,13 @@
 namespace fineserve::proxy {
 
 // Gives requests their places in traces, by W3C's Trace Context, and decides
-// which are sampled: as the client says; of traces that begin here a part, by
-// trace id, so that all who sample by it take the same ones. Confined to the
-// proxy's thread.
+// which are sampled. A client's own choice is respected. Of the traces that
+// begin here, a part is sampled, by trace id, so that all who sample by it take
+// the same traces. Confined to the proxy's thread.
 class Tracer {
  public:
-  // From now on requests are traced; `rate` is in [0, 1]. Without the call
-  // their fields go on to engines as they are.
+  // Turns tracing on, with a sampling `rate` in [0, 1]. Without this call, the
+  // trace fields of requests go on to engines unchanged.
   void TurnOn(double rate);
 
   void Begin(const RequestParser& request, Life* life);
