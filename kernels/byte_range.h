@@ -1,8 +1,9 @@
 #ifndef KERNELS_BYTE_RANGE_H_
 #define KERNELS_BYTE_RANGE_H_
 
-// The arguments of our kernel, and the few definitions that let one source be
-// both the device's code and its twin on the host. C++17, for nvcc.
+// Defines the arguments of our kernel, and the few macros and functions that
+// let one source be compiled both for the device and as the kernel's host twin.
+// C++17, for nvcc.
 
 #include <cstdint>
 #include <cstring>
@@ -34,15 +35,15 @@ struct RangeList {
 };
 static_assert(sizeof(RangeList) == 2024, "kernels agree with their callers");
 
-// The bytes that one thread moves at once.
+// Number of bytes that one thread moves at once.
 inline constexpr uint64_t kLaneBytes = 16;
 struct alignas(kLaneBytes) Lane {
   uint64_t low;
   uint64_t high;
 };
 
-// `address` is a multiple of kLaneBytes. The host copies by memcpy, because the
-// memory may hold objects of any type.
+// `address` must be a multiple of kLaneBytes. The host copies by memcpy,
+// because the memory may hold objects of any type.
 FINESERVE_KERNEL_CODE inline Lane LoadLane(uint64_t address) {
 #ifdef __CUDACC__
   return *reinterpret_cast<const Lane*>(address);

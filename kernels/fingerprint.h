@@ -41,7 +41,7 @@ FINESERVE_KERNEL_CODE inline bool operator!=(Fingerprint a, Fingerprint b) {
   return !(a == b);
 }
 
-// For sorted containers; the order has no meaning.
+// Orders fingerprints for sorted containers; the order has no meaning.
 FINESERVE_KERNEL_CODE inline bool operator<(Fingerprint a, Fingerprint b) {
   return a.low != b.low ? a.low < b.low : a.high < b.high;
 }
@@ -73,14 +73,14 @@ FINESERVE_KERNEL_CODE inline Fingerprint LengthTerm(uint64_t bytes) {
 
 #ifndef __CUDACC__
 
-// The kernel's host twin. Returns the addition of thread `thread` of `threads`
-// to the sum over the lanes of `range`, which is the part of a range that
-// begins with lane `first`. Reads nothing outside the part. Threads may run at
-// the same time.
+// The kernel's host twin. `range` is the part of a larger range that begins
+// with lane `first`. Returns what thread `thread` of `threads` adds to the sum
+// over the lanes of this part. Reads nothing outside the part. Threads may run
+// at the same time.
 Fingerprint LaneShare(const ByteRange& range, uint64_t first, uint64_t thread,
                       uint64_t threads);
 
-// The digest of a range of this process's memory.
+// Returns the digest of a range of this process's memory.
 Fingerprint FingerprintOnHost(const ByteRange& range);
 
 #endif

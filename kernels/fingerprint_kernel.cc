@@ -54,12 +54,13 @@ FingerprintKernel::FingerprintKernel(FingerprintKernel&& other) noexcept
       module_(std::exchange(other.module_, nullptr)),
       kernel_(other.kernel_) {}
 
-// The context unloads its modules too, so an error here does not matter.
+// Destroying the context also unloads its modules, so an error here does not
+// matter.
 FingerprintKernel::~FingerprintKernel() {
   if (module_ != nullptr) driver_.call().cuModuleUnload(module_);
 }
 
-// As many ranges at a time as a launch takes.
+// Launches the kernel once for every batch of ranges that fits into one launch.
 absl::Status FingerprintKernel::Launch(absl::Span<const ByteRange> ranges,
                                        driver::CUdeviceptr digests,
                                        CUstream stream) const {

@@ -13,16 +13,17 @@ namespace fineserve::kernels {
 // Load must be current in every call, and must outlive this object.
 class FingerprintKernel {
  public:
-  // FailedPrecondition if the driver cannot load code; NotFound if this build
-  // has no code for a real device because it was made without nvcc.
+  // Loads the kernel. FailedPrecondition if the driver cannot load code;
+  // NotFound if this build has no code for a real device because it was made
+  // without nvcc.
   static absl::StatusOr<FingerprintKernel> Load(const driver::Driver& driver);
   FingerprintKernel(FingerprintKernel&& other) noexcept;
   FingerprintKernel& operator=(FingerprintKernel&&) = delete;
   ~FingerprintKernel();
 
-  // Writes the digest of each range to `digests`, 16 bytes each, a multiple of
-  // 8. This only submits the work: the driver reports an error of the kernel
-  // later, at the latest when the stream is waited for.
+  // Writes the digest of each range to `digests`, an address that is a multiple
+  // of 8, with 16 bytes for each. Only submits the work: the driver reports an
+  // error of the kernel later, at the latest when the stream is waited for.
   absl::Status Launch(absl::Span<const ByteRange> ranges,
                       driver::CUdeviceptr digests,
                       driver::CUstream stream) const;

@@ -12,7 +12,8 @@
 namespace fineserve::holder {
 namespace {
 
-// Heuristic: a busy service manager takes some ms for a message.
+// Heuristic: a busy service manager takes some milliseconds to handle a
+// message.
 constexpr uint64_t kFlushUs = 10'000'000;
 
 struct FreeNames {
@@ -22,13 +23,14 @@ struct FreeNames {
   }
 };
 
-// True if this error means that the listener has gone; the daemon's own watch
-// reports that.
+// True if this error means that the listener has gone. The daemon detects that
+// separately, by its own watch.
 bool HasGone(int error) { return error == ECONNREFUSED || error == ENOENT; }
 
 }  // namespace
 
-// A parent that only wants to be notified might never read what is stored.
+// Without $FDSTORE, the parent may only want notifications, and might never
+// read the stored descriptors.
 bool DescriptorStore::Exists() {
   const char* most = getenv("FDSTORE");
   return most != nullptr && atoi(most) > 0 &&
@@ -41,7 +43,7 @@ DescriptorStore::Named DescriptorStore::TakeAll() {
   const int count = sd_listen_fds_with_names(/*unset_environment=*/1, &raw);
   const std::unique_ptr<char*, FreeNames> names(raw);
   for (int i = 0; i < count; ++i) {
-    // A second descriptor of the same name is closed.
+    // If a name occurs twice, its second descriptor is closed.
     taken.try_emplace(names.get()[i],
                       driver::Descriptor(SD_LISTEN_FDS_START + i));
   }

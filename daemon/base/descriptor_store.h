@@ -10,26 +10,27 @@
 
 namespace fineserve::holder {
 
-// Descriptors that outlive this process: its parent keeps them and hands them
-// to the process that it starts next. The parent is systemd
+// Keeps descriptors beyond the life of this process: its parent holds them and
+// hands them to the process that it starts next. The parent is systemd
 // (FileDescriptorStoreMax=) or Supervisor; both speak sd_pid_notify_with_fds(3)
-// and sd_listen_fds_with_names(3). Any thread, but for TakeAll.
+// and sd_listen_fds_with_names(3). Any thread, except for TakeAll.
 class DescriptorStore {
  public:
   using Named = std::map<std::string, driver::Descriptor>;
 
-  // True if this process has a parent that keeps descriptors: $NOTIFY_SOCKET,
-  // and $FDSTORE, how many it keeps (systemd sets it from version 254 on).
+  // True if this process has a parent that keeps descriptors: $NOTIFY_SOCKET is
+  // set, and $FDSTORE says how many it keeps (systemd sets it from version 254
+  // on).
   static bool Exists();
-  // Returns the previous process's stored descriptors, by name. To be called
-  // once, before other threads exist, since it removes the variables from the
+  // Returns the previous process's stored descriptors, by name. Must be called
+  // once, before other threads exist, because it removes the variables from the
   // environment.
   static Named TakeAll();
 
-  // Stores a copy of `descriptor`. Names have up to 200 letters, digits, dots
-  // and hyphens; a caller that reuses a name removes it first. Without such a
-  // parent, or once it has gone, this does nothing. An error means that the
-  // parent could not be reached.
+  // Stores a copy of `descriptor`. A name has up to 200 letters, digits, dots
+  // and hyphens; a caller that reuses a name must remove it first. Does nothing
+  // if there is no such parent or it has gone. An error means that the parent
+  // could not be reached.
   static absl::Status Store(const std::string& name, int descriptor);
   static void Remove(const std::string& name);
   // Waits until the parent has everything that was stored so far.

@@ -11,7 +11,7 @@
 namespace fineserve::base {
 
 // Returns "open /x: Permission denied" for a call that has just failed with
-// errno, or with `error`.
+// errno, or with `error` if it is given.
 std::string WithErrno(absl::string_view what, int error = errno);
 
 // The same as a status.

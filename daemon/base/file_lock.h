@@ -6,9 +6,10 @@
 
 namespace fineserve::base {
 
-// Takes flock's exclusive lock, and tries again until `patience` is over: a
-// holder that was killed may take long to end on a busy machine. False if
-// another one still holds it. The kernel releases the lock with the process.
+// Takes flock's exclusive lock, retrying until `patience` is over, because a
+// killed holder may take long to exit on a busy machine. Returns false if
+// another holder still has the lock. The kernel releases the lock when the
+// process ends.
 bool LockWithin(const driver::Descriptor& file, absl::Duration patience);
 
 }  // namespace fineserve::base

@@ -10,8 +10,9 @@ namespace fineserve::base {
 // FNV-1a's hash of no bytes.
 inline constexpr uint64_t kHashOfNothing = 0xcbf29ce484222325;
 
-// Returns FNV-1a, 64 bits, of the bytes behind `hash` and these: the same in
-// every process, build and version, unlike Abseil's.
+// Returns the 64-bit FNV-1a hash of `bytes` appended to the bytes that `hash`
+// covers. Unlike Abseil's hash, it is the same in every process, build and
+// version.
 constexpr uint64_t Hash(absl::string_view bytes,
                         uint64_t hash = kHashOfNothing) {
   for (const char c : bytes) {

@@ -9,7 +9,7 @@
 
 namespace fineserve::base {
 
-// Starts a thread that takes no signal of the process, since signals are for
+// Starts a thread that blocks all signals of the process, since they are for
 // the thread that waits for them.
 template <typename Run>
 std::thread QuietThread(Run run) {

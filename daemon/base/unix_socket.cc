@@ -9,7 +9,8 @@
 namespace fineserve::base {
 namespace {
 
-// False, with errno, if the path does not fit.
+// Writes the path into `address`. Returns false, with errno, if it does not
+// fit.
 bool Write(const std::string& path, sockaddr_un* address) {
   *address = {};
   address->sun_family = AF_UNIX;

@@ -5,14 +5,15 @@
 
 namespace fineserve::base {
 
-// Connects an AF_UNIX socket with the listener at `path`. False, with errno, if
-// it cannot; ENAMETOOLONG for a path that fits no socket's address. The caller
-// checks whether the path may be trusted (daemon/contract/abi/socket_path.h).
+// Connects an AF_UNIX socket to the listener at `path`. Returns false, with
+// errno, if it cannot; ENAMETOOLONG if the path is too long for a socket's
+// address. The caller checks whether the path may be trusted
+// (daemon/contract/abi/socket_path.h).
 bool ConnectUnix(int socket, const std::string& path);
 
 // Binds the socket to `path`, replacing any file there, for this user alone
-// (0600). Changes the process's umask for a moment. False, with errno, if it
-// cannot.
+// (0600). Changes the process's umask for a moment. Returns false, with errno,
+// if it cannot.
 bool BindUnix(int socket, const std::string& path);
 
 }  // namespace fineserve::base

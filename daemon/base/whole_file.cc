@@ -35,7 +35,8 @@ bool KeepOwner(int fd, const std::string& path) {
   return fchown(fd, owned.st_uid, owned.st_gid) == 0;
 }
 
-// Writes the draft of `path` and puts it in its place. False with errno.
+// Writes the draft of `path` and renames it to `path`. Returns false, with
+// errno, if that fails.
 bool Write(const std::string& draft, const std::string& path,
            absl::string_view text, const Replacing& how) {
   const driver::Descriptor file(
@@ -51,8 +52,9 @@ bool Write(const std::string& draft, const std::string& path,
 
 absl::Status ReplaceFile(const std::string& path, absl::string_view text,
                          const Replacing& how) {
-  // The draft's name is this process's own, since another process may write its
-  // draft at the same time. A killed process of this pid may have left one.
+  // The draft's name contains the pid, since another process may write its own
+  // draft at the same time. A killed process with the same pid may have left a
+  // draft.
   const std::string draft = absl::StrCat(path, ".", getpid(), ".new");
   unlink(draft.c_str());
   if (Write(draft, path, text, how)) return absl::OkStatus();

@@ -35,11 +35,12 @@ absl::Status ReplaceFile(const std::string& path, absl::string_view text,
 // cannot be read.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
 
-// A disk with less is full: a log line or a state file may not fit any time.
+// A disk with less free space counts as full: a log line or a state file may
+// fail to fit at any time.
 inline constexpr uint64_t kFullBelowBytes = 8 << 20;
 
-// Bytes that a user may still write to the file system of `path`. Nullopt: it
-// is not there, or on no disk, such as /proc.
+// Returns the bytes that a user may still write to the file system of `path`;
+// nullopt if the path does not exist, or is on no disk, such as /proc.
 absl::optional<uint64_t> FreeBytes(const std::string& path);
 
 }  // namespace fineserve::base

@@ -1,8 +1,8 @@
 #ifndef KERNELS_DRIVER_CUDA_GRAPH_TYPES_H_
 #define KERNELS_DRIVER_CUDA_GRAPH_TYPES_H_
 
-// The CUDA Driver API types of graphs, as cuda_types.h declares the rest:
-// CUDA 13's values and layouts, checked by cuda_types_check.cc.
+// The CUDA Driver API types for graphs; cuda_types.h declares the rest. Values
+// and layouts are CUDA 13's, checked by cuda_types_check.cc.
 
 #include <cstddef>
 

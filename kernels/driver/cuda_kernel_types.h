@@ -1,8 +1,8 @@
 #ifndef KERNELS_DRIVER_CUDA_KERNEL_TYPES_H_
 #define KERNELS_DRIVER_CUDA_KERNEL_TYPES_H_
 
-// The CUDA Driver API types of libraries and kernels, as cuda_types.h declares
-// the rest: CUDA 13's values and layouts, checked by cuda_types_check.cc.
+// The CUDA Driver API types for libraries and kernels; cuda_types.h declares
+// the rest. Values and layouts are CUDA 13's, checked by cuda_types_check.cc.
 
 #include <cstdint>
 
@@ -49,7 +49,7 @@ enum CUfunction_attribute : unsigned int {
   CU_FUNC_ATTRIBUTE_MAX = 16,
 };
 
-// Descriptors of tensors for kernels on devices from compute capability 9.0. We
+// Tensor descriptors for kernels, on devices from compute capability 9.0 on. We
 // never read them.
 struct CUtensorMap {
   uint64_t opaque[16];

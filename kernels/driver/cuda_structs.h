@@ -1,9 +1,9 @@
 #ifndef KERNELS_DRIVER_CUDA_STRUCTS_H_
 #define KERNELS_DRIVER_CUDA_STRUCTS_H_
 
-// Aggregates of the CUDA Driver API beyond those of virtual memory: pools,
-// sharing, copies. Like cuda_types.h they have CUDA 13's layout, and
-// cuda_types_check.cc checks them against cuda.h.
+// CUDA Driver API aggregates for pools, sharing and copies. Like cuda_types.h
+// they have CUDA 13's layout, and cuda_types_check.cc checks them against
+// cuda.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -58,7 +58,8 @@ struct CUDA_MEMCPY2D {
   size_t Height;
 };
 
-// `Depth` such copies; slices are srcPitch × srcHeight bytes apart.
+// A copy of `Depth` slices, each like a CUDA_MEMCPY2D; slices are srcPitch ×
+// srcHeight bytes apart.
 struct CUDA_MEMCPY3D {
   size_t srcXInBytes;
   size_t srcY;
@@ -180,7 +181,7 @@ enum CUstreamBatchMemOpType : unsigned int {
   CU_STREAM_MEM_OP_BARRIER = 6,
 };
 
-// The fields of a wait and of a write are the same.
+// A wait and a write have the same fields.
 struct CUstreamMemOpValueParams {
   CUstreamBatchMemOpType operation;
   CUdeviceptr address;

@@ -2,9 +2,9 @@
 #define KERNELS_DRIVER_CUDA_TYPES_H_
 
 // The few CUDA Driver API types that FineServe uses, so that it builds without
-// a CUDA toolkit. Names, values and layouts are those of CUDA 13's cuda.h;
-// cuda_types_check.cc asserts that wherever the toolkit is present. The
-// namespace keeps them apart from cuda.h's own in that one file.
+// a CUDA toolkit. Names, values and layouts are CUDA 13's; cuda_types_check.cc
+// asserts that wherever the toolkit is present. The namespace keeps them apart
+// from cuda.h's types in that one file.
 
 #include <cstddef>
 #include <cstdint>

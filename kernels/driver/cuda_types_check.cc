@@ -1,11 +1,12 @@
-// Compiled only where a CUDA toolkit is present: checks that our declarations
-// equal cuda.h's. Ours come first because cuda.h renames functions by macros.
+// Checks that our declarations equal cuda.h's. Compiled only where a CUDA
+// toolkit is present. Our headers come first because cuda.h renames functions
+// by macros.
 
 #include <cstddef>
 
 #include "kernels/driver/entry_points.h"
 // cuda.h comes second. It declares the first versions of some functions, which
-// cudart still asks for, only under this macro.
+// cudart still requests, only if this macro is defined.
 #define __CUDA_API_VERSION_INTERNAL
 #include <cudaTypedefs.h>
 // This one comes third: it includes cuda.h, which needs that macro.
@@ -56,7 +57,7 @@ FINESERVE_SAME_SIZE(CUfunction);
 FINESERVE_SAME_SIZE(CUlibrary);
 FINESERVE_SAME_SIZE(CUkernel);
 FINESERVE_SAME_SIZE(CUmemorytype);
-// CUDA 12 aligns it to 64 bytes, CUDA 13 to 128.
+// CUDA 12 aligns CUtensorMap to 64 bytes, CUDA 13 to 128.
 static_assert(sizeof(CUtensorMap) == sizeof(::CUtensorMap));
 FINESERVE_SAME_SIZE(CUtensorMapDataType);
 FINESERVE_SAME_SIZE(CUmemPool_attribute);

@@ -18,14 +18,15 @@ inline void RaiseDescriptorLimit() {
 }
 
 // Number of descriptors that listeners leave for the rest of the program.
-// libzmq ends the process if it finds none for a connection (4.3.4,
+// libzmq aborts the process if it gets none for a connection (4.3.4,
 // ipc_listener.cpp).
 inline constexpr int kReservedDescriptors = 32;
 
-// True if the table has room for another connection beside the reserve. If not,
-// the connection stays in the listener's queue and the listener stays readable,
-// so a loop that tried again at once would never rest. It tries duplicates,
-// since free places may be anywhere in the table.
+// True if the descriptor table has room for another connection besides the
+// reserve. If not, the connection stays in the listener's queue and the
+// listener stays readable, so a loop that tried again at once would never rest.
+// Tests this by making duplicates, since free entries may be anywhere in the
+// table.
 inline bool MayAccept(int listener) {
   int tried[kReservedDescriptors + 1];
   int count = 0;

@@ -10,15 +10,15 @@ namespace {
 
 std::atomic<uint64_t> refused_releases{0};
 
-// Relaxed: a statistic that publishes nothing else.
+// Relaxed: a statistic that publishes no other data.
 void CountIfRefused(CUresult result) {
   if (result != CUDA_SUCCESS) {
     refused_releases.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
-// Memory is made usable by network cards if the device supports that, since a
-// program may ask for such memory and a granule cannot be changed later.
+// Network cards can use the memory if the device supports that, since a program
+// may ask for such memory and a granule cannot be changed later.
 CUmemAllocationProp PropFor(const EntryPoints& call, CUdevice device) {
   CUmemAllocationProp prop = {};
   int capable = 0;
@@ -83,7 +83,7 @@ absl::StatusOr<Granule> Granule::Create(const Driver& driver, CUdevice device,
   CUresult result = call.cuMemCreate(&handle, bytes, &prop, 0);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY &&
       prop.allocFlags.gpuDirectRDMACapable != 0) {
-    // The device supports it, but its (virtual) machine may not.
+    // The device supports GPUDirect RDMA, but its (virtual) machine may not.
     prop.allocFlags.gpuDirectRDMACapable = 0;
     result = call.cuMemCreate(&handle, bytes, &prop, 0);
   }
@@ -97,7 +97,7 @@ absl::StatusOr<Granule> Granule::Import(const Driver& driver, int descriptor,
                                         uint64_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
   const EntryPoints& call = driver.call();
-  // The CUDA API takes the descriptor as a pointer's value.
+  // The CUDA API takes the descriptor as the value of a pointer.
   void* shareable = reinterpret_cast<void*>(static_cast<intptr_t>(descriptor));
   absl::Status s = ToStatus(
       call,

@@ -2,10 +2,10 @@
 #define KERNELS_DRIVER_DRIVER_HANDLES_H_
 
 // Owners of the driver's handles: one move-only type per kind. Each is confined
-// to one thread at a time and releases in its destructor; a release that the
-// driver refuses is counted (release_failures), because nothing else can be
-// done about it. Declare them in the order context, reservation, granule,
-// mapping: the last one declared must be destroyed first.
+// to one thread at a time and releases its handle in its destructor; a release
+// that the driver refuses is counted (release_failures), because nothing else
+// can be done about it. Declare them in the order context, reservation,
+// granule, mapping, because the mapping must be destroyed first.
 
 #include <cstdint>
 #include <utility>
@@ -16,8 +16,8 @@
 
 namespace fineserve::driver {
 
-// The number of releases that the driver has refused in this process. Any
-// thread.
+// Returns the number of releases that the driver has refused in this process.
+// Any thread.
 uint64_t release_failures();
 
 // A retained primary context, current in the creating thread.
@@ -55,14 +55,15 @@ class Granule {
   // RDMA, be used by network cards. ResourceExhausted if it does not fit.
   static absl::StatusOr<Granule> Create(const Driver& driver, CUdevice device,
                                         uint64_t bytes);
-  // Imports another process's granule. The caller keeps `descriptor`.
+  // Imports another process's granule. The caller keeps ownership of
+  // `descriptor`.
   static absl::StatusOr<Granule> Import(const Driver& driver, int descriptor,
                                         uint64_t bytes);
   Granule(Granule&& other) noexcept;
   Granule& operator=(Granule&&) = delete;
   ~Granule();
 
-  // A new descriptor that names this memory and keeps it alive.
+  // Returns a new descriptor that refers to this memory and keeps it alive.
   absl::StatusOr<Descriptor> Export() const;
 
   CUmemGenericAllocationHandle handle() const { return handle_; }
@@ -120,11 +121,12 @@ class Mapping {
 };
 
 // Lets `device` read and write [address, address + bytes), which may span any
-// number of adjacent mappings: one driver call.
+// number of adjacent mappings. Takes one driver call.
 absl::Status AllowReadWrite(const Driver& driver, CUdevice device,
                             CUdeviceptr address, uint64_t bytes);
 
-// The smallest granule on `device`, in bytes (2 MiB on every GPU so far).
+// Returns the smallest granule on `device`, in bytes (2 MiB on every GPU so
+// far).
 absl::StatusOr<uint64_t> AllocationGranularity(const Driver& driver,
                                                CUdevice device);
 

@@ -5,10 +5,10 @@
 
 namespace fineserve::driver {
 
-// The folder of the emulated driver that came with this program, relative to
-// the program's own: ../lib/emucuda (build tree, bundle), else
-// ../<private libdir>/emucuda (package fineserve-dev). Whether it exists or
-// not. Any thread.
+// Returns the folder of the emulated driver that came with this program,
+// relative to the program's own folder: ../lib/emucuda (build tree, bundle),
+// else ../<private libdir>/emucuda (package fineserve-dev). The folder may not
+// exist. Any thread.
 std::string EmulatedFolder();
 
 }  // namespace fineserve::driver

@@ -41,7 +41,7 @@ namespace fineserve::driver {
 
 // The CUDA version up to which the list has every function that makes the
 // device touch memory, in the ABI that a program built with that version calls
-// (gate_test.cc compares it with cuda.h where a toolkit is present).
+// (gate_test.cc compares the list with cuda.h where a toolkit is present).
 inline constexpr int kListedCudaVersion = 13000;
 
 enum class Need : uint8_t { kRequired, kOptional };

@@ -10,11 +10,12 @@
 
 namespace fineserve::driver {
 
-// While the descriptor is open systemd-tmpfiles leaves the folder and
-// everything below it alone, however old the files are, since it skips folders
-// with a BSD lock (tmpfiles.d(5); systemd's TEMPORARY_DIRECTORIES:
-// "flock(dir_fd, LOCK_SH)"). Locks and plans may be in /tmp. Without a folder
-// the descriptor is not valid.
+// Returns a descriptor that protects the folder while it is open:
+// systemd-tmpfiles leaves the folder and everything below it alone, however old
+// the files are, since it skips folders with a BSD lock (tmpfiles.d(5);
+// systemd's TEMPORARY_DIRECTORIES: "flock(dir_fd, LOCK_SH)"). This is needed
+// because locks and plans may be in /tmp. Without a folder the descriptor is
+// not valid.
 inline Descriptor KeepFolder(const std::string& folder) {
   Descriptor kept(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (kept.valid()) flock(kept.get(), LOCK_SH | LOCK_NB);

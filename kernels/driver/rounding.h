@@ -12,7 +12,7 @@ constexpr uint64_t DivideUp(uint64_t value, uint64_t by) {
 static_assert(DivideUp(8, 4) == 2 && DivideUp(9, 4) == 3);
 static_assert(DivideUp(UINT64_MAX, 2) == 1ull << 63);
 
-// The least multiple of `multiple` > 0 that is at least `value`.
+// Returns the smallest multiple of `multiple` > 0 that is at least `value`.
 constexpr uint64_t RoundUp(uint64_t value, uint64_t multiple) {
   return DivideUp(value, multiple) * multiple;
 }

@@ -7,8 +7,8 @@
 
 namespace fineserve::driver {
 
-// OK for CUDA_SUCCESS. Anything else gives a status whose message is `what`
-// (the call and its arguments) followed by the driver's own words:
+// Returns OK for CUDA_SUCCESS. For any other result, the status's message is
+// `what` (the call and its arguments) followed by the driver's own words:
 // "cuMemCreate(2097152 bytes): CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
 // Any thread.
 absl::Status ToStatus(const EntryPoints& driver, CUresult result,

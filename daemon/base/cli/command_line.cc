@@ -23,8 +23,8 @@ std::vector<std::string> FlagsOf(const CLI::App& app) {
   return flags;
 }
 
-// Flags of `app` and of its given commands, and the commands that these take in
-// turn.
+// Returns the flags of `app` and of the commands that were given to it, and the
+// commands that each of them accepts.
 std::vector<std::string> KnownWords(const CLI::App& app) {
   std::vector<std::string> known = FlagsOf(app);
   for (const CLI::App* command : app.get_subcommands()) {
@@ -36,8 +36,8 @@ std::vector<std::string> KnownWords(const CLI::App& app) {
   return known;
 }
 
-// Returns how many slips lead from `a` to `b`: the optimal string alignment
-// distance.
+// Returns the number of slips that turn `a` into `b`: the optimal string
+// alignment distance.
 size_t Slips(const std::string& a, const std::string& b) {
   const size_t width = b.size() + 1;
   std::vector<size_t> d((a.size() + 1) * width);
@@ -78,7 +78,7 @@ std::string SuggestWord(const CLI::App& app) {
 std::string UsageText(const CLI::App& app, const CLI::ParseError& error,
                       const std::string& command) {
   std::string what = error.what();
-  // An unknown word may be a slip of the missing one.
+  // If a required word is missing, an unknown word may be a misspelling of it.
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   if (error.get_exit_code() ==
           static_cast<int>(CLI::ExitCodes::RequiredError) &&

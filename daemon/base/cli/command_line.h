@@ -8,9 +8,9 @@
 
 namespace fineserve::cli {
 
-// Returns "; did you mean --once?" for the first word of the parsed command
-// line that is a slip of a flag of `app` or of a command that it was given, or
-// of a command that such a command takes. Empty if there is none.
+// Looks for the first word of the parsed command line that is a slip of a flag
+// or command that `app`, or a command given to it, accepts. Returns "; did you
+// mean --once?", or an empty text if there is no such word.
 std::string SuggestWord(const CLI::App& app);
 
 // Returns one line that says what is wrong with a command line and where to
@@ -23,9 +23,10 @@ std::string UsageText(const CLI::App& app, const CLI::ParseError& error,
 // help or version could not be written, or 2 for a mistake.
 int EndOf(const CLI::App& app, const CLI::ParseError& error);
 
-// Returns "; did you mean --once?" for the one of `known` that `typed` is most
-// likely a slip of: a letter too many, too few, wrong or swapped with the next,
-// twice at most and not in a short word. Empty if none is so close.
+// Returns "; did you mean --once?" for the one of `known` that `typed` most
+// likely misspells; empty if none is close enough. A slip is a letter too many,
+// missing, wrong or swapped with the next. Two slips at most are allowed, and
+// fewer in a short word.
 std::string DidYouMean(const std::string& typed,
                        const std::vector<std::string>& known);
 

@@ -9,8 +9,9 @@
 
 namespace fineserve {
 
-// The time as a decision sees it: injected by constructor, so that tests set
-// it. Nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
+// The time on which decisions are based. Injected by constructor, so that tests
+// can set it. Nanoseconds of CLOCK_MONOTONIC, which all processes of a machine
+// share.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -38,8 +39,9 @@ class ManualClock final : public Clock {
   uint64_t now_ns_ = 0;
 };
 
-// The time for deadlines: CLOCK_MONOTONIC, which is never set. With the wall
-// clock a wait would last as long as the clock was set back.
+// Returns the time for deadlines, from CLOCK_MONOTONIC, which cannot be set.
+// With the wall clock, setting the clock back by an hour would make a wait an
+// hour longer.
 inline absl::Time SteadyNow() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);

@@ -27,7 +27,8 @@ asio::ip::address AddressOf(const sockaddr* from) {
   return asio::ip::address_v6(bytes, v6->sin6_scope_id);
 }
 
-// Waits for name servers as long as the system's resolver does.
+// Resolves `host`. Waits for name servers as long as the system's resolver
+// does.
 AddressBook::Addresses Resolve(const std::string& host) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -106,7 +107,7 @@ void AddressBook::Note(const std::string& host, Addresses addresses) {
   Entry& entry = entries_[host];
   entry.is_looked_up = false;
   entry.good_until = Clock::now() + (addresses.empty() ? kRetry : kFresh);
-  // Old addresses are better than none.
+  // If the lookup failed, keeps the old addresses, which are better than none.
   if (!addresses.empty()) entry.addresses = std::move(addresses);
   for (const auto& wait : std::exchange(entry.waits, {})) {
     if (const auto timer = wait.lock()) timer->cancel();

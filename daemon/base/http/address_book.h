@@ -15,9 +15,9 @@
 namespace fineserve::proxy {
 
 // The addresses of hosts that are known by name, for one io_context and on its
-// thread. Each lookup has its own thread, since it can be neither bounded nor
-// cancelled. So it delays no other lookup, and may outlive this object. There
-// is at most one for each host.
+// thread. Each lookup runs on a separate thread, because it can be neither
+// bounded nor cancelled. So it delays no other lookup, and may outlive this
+// object. There is at most one lookup per host.
 class AddressBook final : public boost::asio::execution_context::service {
  public:
   using Clock = std::chrono::steady_clock;
@@ -25,25 +25,26 @@ class AddressBook final : public boost::asio::execution_context::service {
   using key_type = AddressBook;
   static boost::asio::execution_context::id id;
 
-  // Heuristics. A lookup does not tell how long its result is valid, and a name
-  // that was not found is not to be looked up forevery request.
+  // Heuristics. A lookup does not say how long its result is valid, and a name
+  // that was not found should not be looked up again for every request.
   static constexpr std::chrono::seconds kFresh{30};
   static constexpr std::chrono::seconds kRetry{1};
-  // Limit on a caller's wait for a lookup, which goes on after that. It is less
-  // than an engine's time to answer /health, so that the two failures can be
-  // told apart.
+  // Limit on a caller's wait for a lookup; the lookup itself continues after
+  // that. It is less than an engine's time to answer /health, so that the two
+  // failures can be distinguished.
   static constexpr std::chrono::milliseconds kPatience{1500};
 
   explicit AddressBook(boost::asio::execution_context& context);
 
-  // The book of `io`, which it makes at the first call.
+  // Returns the book of `io`, which the first call creates.
   static AddressBook& Of(boost::asio::io_context* io);
 
-  // Empty if there are none, or none are known yet. Old addresses are returned
-  // while they are looked up again.
+  // Returns the addresses of `host`; empty if there are none, or none are known
+  // yet. Old addresses are returned while they are looked up again.
   boost::asio::awaitable<Addresses> Find(std::string host);
 
-  // Nothing answers at the host's addresses, which may have changed.
+  // Reports that no server answers at the host's addresses, which may have
+  // changed.
   void Forget(const std::string& host);
 
  private:
@@ -51,7 +52,8 @@ class AddressBook final : public boost::asio::execution_context::service {
     Addresses addresses;
     Clock::time_point good_until;
     bool is_looked_up = false;
-    // Timers of the callers that wait for the lookup; cancelled at its end.
+    // Timers of the callers that wait for the lookup; it cancels them when it
+    // ends.
     std::vector<std::weak_ptr<boost::asio::steady_timer>> waits;
   };
   // State that lookups share with the book.

@@ -15,8 +15,8 @@ ApiError Make(unsigned status, absl::string_view type, absl::string_view code,
   return error;
 }
 
-// docs.anthropic.com, "Errors"; an overload is a 529 there, which other clients
-// do not know.
+// From docs.anthropic.com, "Errors". Anthropic reports an overload as 529,
+// which other clients do not know.
 absl::string_view AnthropicType(unsigned status) {
   switch (status) {
     case 401:

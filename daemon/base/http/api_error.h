@@ -21,27 +21,27 @@ struct ApiError {
 // The client's fault: 400, 401, 404, 405, 413, 417, 431.
 ApiError ClientError(unsigned status, absl::string_view code,
                      absl::string_view message);
-// The load is too high for this request: 429.
+// Returns the error for a request that the present load does not allow: 429.
 ApiError RateLimitError(absl::string_view code, absl::string_view message);
-// The proxy's fault or the engine's: 501 to 504, 508.
+// Returns an error that is the proxy's or the engine's fault: 501 to 504, 508.
 ApiError ServerError(unsigned status, absl::string_view code,
                      absl::string_view message);
 
-// {"error":{"message","type","param":null,"code"}}, and predicted_ttft_ms
-// where it is known. For Anthropic's clients
-// {"type":"error","error":{"type","message"}}, with their types.
+// Returns {"error":{"message","type","param":null,"code"}}, with
+// predicted_ttft_ms if it is known. For Anthropic's clients:
+// {"type":"error","error":{"type","message"}}, with Anthropic's error types.
 std::string ErrorBody(const ApiError& error, bool anthropic = false);
 
-// The same as the last event of a stream. Unless the stream is
-// `between_events`, the event that was cut off is ended first. Clients of
-// Anthropic's API look at an event's name.
+// Returns the error as the last event of a stream. Unless the stream is
+// `between_events`, first ends the event that was cut off. Gives the event a
+// name for clients of Anthropic's API, which look at it.
 std::string ErrorEvent(const ApiError& error, bool between_events,
                        bool anthropic);
 
-// `text` as a JSON string. Bytes that are not ASCII are copied; they must be
-// UTF-8.
+// Returns `text` as a JSON string. Bytes that are not ASCII are copied; they
+// must be UTF-8.
 std::string JsonQuote(absl::string_view text);
-// The same for bytes of a client, which may be anything: each that is not
+// Returns arbitrary bytes from a client as a JSON string: each byte that is not
 // printable ASCII becomes a question mark.
 std::string JsonQuotePrintable(absl::string_view text);
 

@@ -17,9 +17,9 @@ inline boost::beast::string_view View(absl::string_view s) {
   return {s.data(), s.size()};
 }
 
-// The value of the first field of this name, in any case; empty: it has none. A
-// header has a dozen fields; a search through them takes a third of the time of
-// Beast's index.
+// Returns the value of the first field of this name, in any case; empty if
+// there is none. A header has about a dozen fields, and searching them takes a
+// third of the time of Beast's index.
 template <typename Header>
 absl::string_view FieldOf(const Header& header, absl::string_view name) {
   for (const auto& field : header) {

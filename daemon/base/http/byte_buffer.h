@@ -12,27 +12,27 @@
 
 namespace fineserve::proxy {
 
-// Bytes that were received and not yet consumed, contiguous. Grows to what is
-// asked for and frees nothing until Release. Confined to a thread.
+// Bytes that were received and not yet consumed, contiguous. Grows as needed
+// and frees no memory until Release. Confined to a thread.
 class ByteBuffer {
  public:
   absl::string_view bytes() const { return {data_.get() + begin_, size_}; }
   bool empty() const { return size_ == 0; }
 
-  // Room for `n` more bytes behind the present ones, whose views become
-  // invalid.
+  // Returns room for `n` more bytes behind the present ones. Views of the
+  // present bytes become invalid.
   char* Prepare(size_t n) {
     if (begin_ + size_ + n > capacity_) MakeRoom(n);
     return data_.get() + begin_ + size_;
   }
-  // `n` bytes of the room were filled.
+  // Adds the first `n` bytes of the prepared room to the buffer's bytes.
   void Commit(size_t n) { size_ += n; }
   // Forgets the first `n` bytes. Views of the other bytes stay valid.
   void Consume(size_t n) {
     size_ -= n;
     begin_ = size_ == 0 ? 0 : begin_ + n;
   }
-  // Gives the memory back if no byte is held.
+  // Frees the memory if the buffer is empty.
   void Release() {
     if (!empty()) return;
     data_.reset();

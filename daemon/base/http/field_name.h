@@ -6,8 +6,9 @@
 
 namespace fineserve::proxy {
 
-// True if both name the same field of a header, in any case. Inline, because a
-// request's names are compared some hundred times, and most differ in length.
+// True if both are the name of the same header field, in any case. Inline,
+// because a request's names are compared some hundred times, and most differ in
+// length.
 inline bool IsSameName(absl::string_view a, absl::string_view b) {
   return a.size() == b.size() && absl::EqualsIgnoreCase(a, b);
 }

@@ -67,13 +67,14 @@ void AppendField(std::string* head, absl::string_view name,
   head->append(value.data(), value.size()).append("\r\n");
 }
 
-// HTTP/1.1 connections persist and HTTP/1.0 ones do not, so it would do to name
-// the exceptions; but some old clients of either version rely on the field.
+// Always writes the field. HTTP/1.1 connections persist and HTTP/1.0 ones do
+// not, so naming the exceptions would be enough; but some old clients of either
+// version rely on the field.
 void AppendConnection(std::string* head, bool keep_alive) {
   AppendField(head, "connection", keep_alive ? "keep-alive" : "close");
 }
 
-// Fields that the proxy writes itself or that are meant for it.
+// True for fields that the proxy writes itself or that are meant for it.
 bool IsOurs(absl::string_view name, const Forwarding& how) {
   return IsSameName(name, "host") || IsSameName(name, kRequestId) ||
          IsSameName(name, "content-length") || IsSameName(name, "expect") ||
@@ -158,7 +159,7 @@ std::string OutsideHead(const RequestParser& request, const Forwarding& how,
     if (!value.empty()) AppendField(&head, name, value);
   }
   AppendField(&head, "user-agent", "fineserve-proxy");
-  // Proxies that forward to each other must not do so forever.
+  // Detects proxies that forward a request to each other in a loop.
   request.ForEachField([&](absl::string_view name, absl::string_view value) {
     if (!IsSameName(name, kVia)) return;
     for (const absl::string_view hop : absl::StrSplit(value, ',')) {
@@ -217,7 +218,7 @@ LocalAnswer ErrorAnswer(const ApiError& error, bool anthropic) {
     AppendField(&answer.fields, "accept-encoding", "identity");
   }
   if (error.retry_after_ms != 0) {
-    // The field can hold whole seconds only.
+    // The Retry-After field can hold only whole seconds.
     absl::StrAppend(&answer.fields,
                     "retry-after: ", (error.retry_after_ms + 999) / 1000,
                     "\r\nretry-after-ms: ", error.retry_after_ms, "\r\n");

@@ -13,48 +13,52 @@
 
 namespace fineserve::proxy {
 
-// The way in which the client learns where an answer's body ends.
+// How the client learns where an answer's body ends.
 enum class Framing { kNoBody, kLength, kChunks, kEndOfConnection };
 
-// Returns the framing of the engine's answer for this client: by its length if
-// the engine gave one; otherwise in chunks, or, for HTTP/1.0, which has none,
-// by the end of the connection.
+// Returns the framing of the engine's answer for this client: by length if the
+// engine gave one; otherwise in chunks, or by the end of the connection for
+// HTTP/1.0, which has no chunks.
 Framing FramingFor(const RequestParser& request, const ResponseParser& answer);
 
 // True if a field concerns one connection only and is not forwarded (RFC 9110,
-// 7.6.1); `connection` is the value of the message's Connection field, which
-// may name more of them.
+// 7.6.1). `connection` is the value of the message's Connection field, which
+// may name further such fields.
 bool IsHopByHop(absl::string_view name, absl::string_view connection);
 
-// Additions to a request's own fields on its way to an engine.
+// What the proxy adds to a request's fields on its way to an engine.
 struct Forwarding {
   absl::string_view authority;  // the engine's, "host:port"
   absl::string_view request_id;
   size_t body_bytes = 0;
   bool drop_keys = false;         // the fields that carry clients' keys
   absl::string_view target = {};  // empty: the client's
-  // Empty: the client's, and its tracestate, go on as they are.
+  // If it is empty, the client's traceparent and tracestate are forwarded
+  // unchanged.
   absl::string_view traceparent = {};
   bool drop_tracestate = false;  // it belongs to no trace
   absl::string_view via = {};    // our name, for Via (RFC 9110, 7.6.3)
 };
 
-// A POST to an endpoint outside the fleet, which learns nothing of the client
-// but what it accepts. It uses authority, target, body_bytes and via of `how`.
-// `key` is the endpoint's API key; empty if it has none.
+// Returns the head of a POST to an endpoint outside the fleet, which learns
+// only what the client accepts. Uses authority, target, body_bytes and via of
+// `how`. `key` is the endpoint's API key; empty if it has none.
 std::string OutsideHead(const RequestParser& request, const Forwarding& how,
                         absl::string_view key);
 
-// True if the request has passed the proxy of this name in Via.
+// True if the request's Via field shows that it has passed the proxy of this
+// name.
 bool HasPassed(const RequestParser& request, absl::string_view via);
 
-// Start line and fields, ready to be sent, with the blank line behind them.
+// Returns the start line, the fields and the blank line behind them, ready to
+// be sent.
 std::string RequestHead(const RequestParser& request, const Forwarding& how);
-// The fields of an answer that a client gets. An endpoint outside sends fields
-// beyond the content about us, not about the client.
+// The fields of an answer that a client gets. From an endpoint outside the
+// fleet only those about the content, because its other fields concern the
+// proxy and not the client.
 enum class AnswerFields { kAll, kContent };
-// `cors`: fields that replace the engine's own about origins; if empty, those
-// are passed on. `model`: the model that answered in another's place, for
+// `cors`: fields that replace the engine's CORS fields; if empty, the engine's
+// are passed on. `model`: the model that answered in place of another, for
 // x-fineserve-model; empty if none did.
 std::string AnswerHead(const ResponseParser& answer, Framing framing,
                        absl::string_view request_id, bool keep_alive,
@@ -62,7 +66,7 @@ std::string AnswerHead(const ResponseParser& answer, Framing framing,
                        AnswerFields fields = AnswerFields::kAll,
                        absl::string_view model = {});
 
-// An answer that the proxy gives itself.
+// An answer that comes from the proxy itself.
 struct LocalAnswer {
   unsigned status = 200;
   std::string content_type = "application/json";
@@ -73,8 +77,8 @@ struct LocalAnswer {
 // `anthropic`: the client uses Anthropic's API.
 LocalAnswer ErrorAnswer(const ApiError& error, bool anthropic = false);
 
-// Head and body. With `to_head` the body is left out, and only its length is
-// given.
+// Returns head and body. If `to_head` is set, the body is left out, and only
+// its length is given.
 std::string LocalAnswerText(const LocalAnswer& answer, bool to_head,
                             absl::string_view request_id, bool keep_alive);
 

@@ -10,7 +10,7 @@ namespace fineserve::proxy {
 // Random names in hexadecimal digits. Confined to a thread.
 class RandomHex {
  public:
-  // Returns `bytes` random bytes, 1 to 16, with two digits each.
+  // Returns `bytes` random bytes (1 to 16), written as two digits each.
   std::string Next(size_t bytes);
 
  private:

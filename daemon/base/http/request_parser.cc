@@ -16,7 +16,7 @@ namespace {
 
 namespace http = boost::beast::http;
 
-// A body in chunks that has grown to this size may become as large as any.
+// A body in chunks that exceeds this size is expected to reach any size.
 constexpr size_t kGrowsBytes = 256 << 10;
 
 ApiError TooMuchAtOnce() {
@@ -34,8 +34,8 @@ struct RequestParser::Beast {
   size_t header_bytes;
   uint64_t body_bytes;
   bool checked = false;  // HeaderError was asked
-  // Set for a request in chunks: Beast adds the fields behind the body to its
-  // own.
+  // Set for a request in chunks, because Beast adds the fields behind the body
+  // to those of the header.
   absl::optional<http::request_header<>> header;
 
   const http::request_header<>& Header() const {
@@ -70,14 +70,15 @@ RequestParser::~RequestParser() { TakeBody(); }
 
 size_t RequestParser::Feed(absl::string_view bytes) {
   size_t taken = 0;
-  // Empty lines before the request (RFC 9112, 2.2), which may be cut.
+  // Skips empty lines before the request (RFC 9112, 2.2), which may arrive in
+  // pieces.
   while (!beast_->parser.got_some() &&
          absl::StartsWith(bytes.substr(taken), "\r\n")) {
     taken += 2;
   }
   if (!beast_->parser.got_some() && bytes.substr(taken) == "\r") return taken;
   boost::system::error_code e;
-  // A put stops after the header and may stop after a chunk.
+  // Loops because a put stops after the header and may stop after a chunk.
   while (taken < bytes.size() && !e && !done() && !error_) {
     const absl::string_view rest = bytes.substr(taken);
     taken += beast_->parser.put(
@@ -110,8 +111,9 @@ std::string RequestParser::TakeBody() {
   return taken;
 }
 
-// Otherwise a large body would be copied as it grows, and once more for its
-// reader. Reserved bytes that are never written take no memory.
+// Reserves the body's memory, because a large body would otherwise be copied as
+// it grows, and once more for its reader. Reserved bytes that are never written
+// take no memory.
 void RequestParser::ReserveBody() {
   const bool grows = beast_->parser.chunked() && body()->size() > kGrowsBytes;
   const uint64_t bytes = grows ? beast_->body_bytes : declared_bytes_;
@@ -134,9 +136,9 @@ void RequestParser::LimitBody(uint64_t bytes) {
   }
 }
 
-// Catches what Beast lets pass: no Host field or two (RFC 9112, 3.2), and a
-// transfer coding that is not chunked (6.1), after which no reader would know
-// where the body ends.
+// Returns an error for what Beast lets pass: no Host field or two (RFC 9112,
+// 3.2), and a transfer coding that is not chunked (6.1), after which no reader
+// would know where the body ends.
 absl::optional<ApiError> RequestParser::HeaderError() const {
   const auto& fields = beast_->parser.get();
   const size_t hosts = fields.count(http::field::host);

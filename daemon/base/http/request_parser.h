@@ -13,18 +13,18 @@
 
 namespace fineserve::proxy {
 
-// Limit on the bytes that the bodies of all requests may hold together: those
-// whose length is known from their header on, others as they grow. Only a
-// body's bytes beyond kFreeBytes count, so that clients that send large ones
-// take nothing from those that send prompts. Confined to a thread.
+// Limit on the bytes that the bodies of all requests may hold together. A body
+// of known length counts from its header on, others as they grow. Only a body's
+// bytes beyond kFreeBytes count, so that clients that send large bodies take
+// nothing from those that send prompts. Confined to a thread.
 class BodyBudget {
  public:
   static constexpr uint64_t kFreeBytes = 64 << 10;
 
   explicit BodyBudget(uint64_t bytes) : left_bytes_(bytes) {}
 
-  // A body grows or shrinks from `before` to `after` bytes. False, with nothing
-  // changed, if the budget is not enough.
+  // Records that a body grows or shrinks from `before` to `after` bytes.
+  // Returns false and changes nothing if the budget is not enough.
   bool Change(uint64_t before, uint64_t after) {
     const uint64_t had = Counted(before), has = Counted(after);
     if (has > had && has - had > left_bytes_) return false;
@@ -45,43 +45,45 @@ class BodyBudget {
 using FieldVisitor =
     std::function<void(absl::string_view name, absl::string_view value)>;
 
-// Parses one HTTP/1 request from bytes as they come. Knows no sockets. Its
-// views are valid while the parser lives. Confined to a thread.
+// Parses one HTTP/1 request from bytes as they arrive. Knows no sockets. Its
+// views are valid as long as the parser exists. Confined to a thread.
 class RequestParser {
  public:
   // Room behind a body whose length is known, for a reader of JSON that reads
   // beyond its end.
   static constexpr size_t kSlackBytes = 64;
 
-  // `budget` is shared with other bodies and outlives this; null: none.
+  // `budget` is shared with other bodies and must outlive this parser; null if
+  // there is no limit.
   RequestParser(size_t header_bytes, uint64_t body_bytes,
                 BodyBudget* budget = nullptr);
   ~RequestParser();
 
   // Takes the bytes that belong to this request, and returns their number.
-  // Unless done() or error(), offer the others again with more behind them.
+  // Unless done() or error(), the caller offers the remaining bytes again with
+  // more behind them.
   size_t Feed(absl::string_view bytes);
 
   bool header_done() const;
   bool done() const;
-  // Set once the bytes turn out not to be a request that we take: the answer to
-  // give before the connection is closed.
+  // Set once the bytes turn out not to be a request that we accept: the answer
+  // to send before the connection is closed.
   const absl::optional<ApiError>& error() const { return error_; }
 
   // The following may be called once header_done().
   absl::string_view method() const;
-  // Path and query, also of a target in absolute form.
+  // Returns path and query, even if the target is in absolute form.
   absl::string_view target() const;
   bool http_1_1() const;
   bool keep_alive() const;
-  // The first field of this name (any case); empty if there is none. Fields
-  // behind a body in chunks are left out.
+  // Returns the first field of this name (any case); empty if there is none.
+  // Fields behind a body in chunks are left out.
   absl::string_view Field(absl::string_view name) const;
   void ForEachField(const FieldVisitor& visit) const;
   // Complete once done().
   std::string* body();
-  // Gives away the body, which is no longer needed, since to free a large one
-  // takes a millisecond or two.
+  // Hands over the body once it is no longer needed, because freeing a large
+  // one takes a millisecond or two.
   std::string TakeBody();
   // Limits the body to `bytes` from now on; may set error().
   void LimitBody(uint64_t bytes);
@@ -89,8 +91,8 @@ class RequestParser {
  private:
   void TakeHeader();
   absl::optional<ApiError> HeaderError() const;
-  // Takes the body's present or announced size from the budget, since a body
-  // that is accepted is also read to its end.
+  // Takes the body's present or announced size from the budget. The announced
+  // size counts at once, since an accepted body is also read to its end.
   bool Charge();
   void ReserveBody();
 

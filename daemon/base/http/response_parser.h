@@ -13,8 +13,9 @@
 
 namespace fineserve::proxy {
 
-// Parses one HTTP/1 response from bytes as they come. Its body is not copied:
-// the pieces view the caller's bytes. Knows no sockets. Confined to a thread.
+// Parses one HTTP/1 response from bytes as they arrive. Its body is not copied:
+// the pieces are views of the caller's bytes. Knows no sockets. Confined to a
+// thread.
 class ResponseParser {
  public:
   // `to_head`: the response answers HEAD, so it has no body whatever its header
@@ -22,11 +23,11 @@ class ResponseParser {
   ResponseParser(size_t header_bytes, bool to_head);
   ~ResponseParser();
 
-  // Returns how many of `bytes` were taken; unless done(), offer the others
-  // again with more behind them. Appends the parts that are body, without chunk
-  // framing, to `pieces`.
+  // Takes bytes that belong to this response, and returns their number. Unless
+  // done(), the caller offers the remaining bytes again with more behind them.
+  // Appends the parts that are body, without chunk framing, to `pieces`.
   size_t Feed(absl::string_view bytes, std::vector<absl::string_view>* pieces);
-  // The connection has ended, which completes a body without a length.
+  // Reports the end of the connection, which completes a body without a length.
   void FeedEnd();
 
   bool header_done() const;

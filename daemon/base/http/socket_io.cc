@@ -36,8 +36,8 @@ ssize_t Peek(tcp::socket* socket) {
               MSG_PEEK | MSG_DONTWAIT);
 }
 
-// Limit on the bytes of a large body that one turn of the loop writes: others
-// wait for that long.
+// Limit on the bytes of a large body that are written in one turn of the loop,
+// because other connections wait that long.
 constexpr size_t kMostAtOnce = 256 << 10;
 
 bool IsShort(const Buffers& buffers) {

@@ -18,11 +18,11 @@ namespace fineserve::proxy {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
-// Most messages are gathered from a few places.
+// Inline room for 8, because most messages are gathered from a few places.
 using Buffers = absl::InlinedVector<asio::const_buffer, 8>;
 
-// Awaits an operation and returns its error as the first of a tuple; without it
-// an error is thrown.
+// Makes an awaited operation return its error as the first element of a tuple,
+// instead of throwing it.
 inline constexpr auto kTuple =
     asio::experimental::as_tuple(asio::use_awaitable);
 
@@ -41,17 +41,17 @@ void WatchLink(tcp::socket* socket);
 // at most one turn's share; the rest stays in `buffers`.
 error_code WriteNow(tcp::socket* socket, Buffers* buffers);
 
-// Writes the rest as the peer makes room; `progressed` is called for each
+// Writes the rest as the peer makes room, and calls `progressed` for each
 // piece.
 asio::awaitable<error_code> WriteRest(tcp::socket* socket, Buffers* buffers,
                                       std::function<void(size_t)> progressed);
 
-// Appends the bytes that are there, or the next ones, to `buffer`; at most
-// `most` bytes. asio::error::eof at the end.
+// Appends the available bytes to `buffer`, or waits for the next ones; at most
+// `most` bytes. Returns asio::error::eof at the end.
 asio::awaitable<error_code> ReadSome(tcp::socket* socket, ByteBuffer* buffer,
                                      size_t most);
 
-// `host` is an address or a name, which AddressBook resolves.
+// Connects to `host`, an address or a name, which AddressBook resolves.
 asio::awaitable<error_code> Connect(tcp::socket* socket,
                                     const std::string& host, uint16_t port);
 

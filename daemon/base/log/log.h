@@ -15,8 +15,8 @@ namespace fineserve::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError };
 
-// Logs as `program` from now on; `level` as in SetLevel. Without this
-// call, lines of kInfo and above are logged under no name. Once, at start.
+// Logs as `program` from now on; `level` as in SetLevel. Without this call,
+// lines of kInfo and above are logged under no name. Called once, at start.
 void Begin(const std::string& program, const std::string& level);
 
 // "trace", "debug", "info", "warn", "error" or "off".

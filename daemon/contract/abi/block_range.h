@@ -15,9 +15,9 @@ struct BlockRange {
   constexpr uint64_t size() const { return end - first; }
 };
 
-// The one function that says which blocks of a slab may be used (design note
-// 0000, Memory): those that lie wholly in [v × plane_bytes, (v + 1) ×
-// plane_bytes) of each plane. Block b begins at b × page_bytes.
+// Returns the blocks of a slab that this view may use: those wholly within [v ×
+// plane_bytes, (v + 1) × plane_bytes) of each plane. Block b begins at b ×
+// page_bytes. No other function decides this (design note 0000, Memory).
 constexpr BlockRange BlocksOfView(uint64_t view_index, uint64_t plane_bytes,
                                   uint64_t page_bytes) {
   const uint64_t begin = view_index * plane_bytes;

@@ -12,8 +12,8 @@ namespace fineserve::abi {
 
 inline constexpr size_t kRecordWords = sizeof(EngineRecord) / 8;
 
-// Copies the present record, without any allocation. False if it kept changing:
-// a writer needs well under a microsecond.
+// Copies the present record, without any allocation. Returns false if it kept
+// changing, although a writer needs well under a microsecond.
 inline bool CopyRecord(const EngineEntry& entry, EngineRecord* to) {
   constexpr int kTries = 1000;
   for (int i = 0; i < kTries; ++i) {
@@ -32,14 +32,14 @@ inline bool CopyRecord(const EngineEntry& entry, EngineRecord* to) {
   return false;
 }
 
-// Makes `record` the present one. If the caller dies in the middle, the former
-// one stays. One writer at a time.
+// Makes `record` the present one. If the caller dies halfway, the former record
+// stays in effect. One writer at a time.
 inline void StoreRecord(const EngineRecord& record, EngineEntry* entry) {
   uint64_t words[kRecordWords];
   memcpy(words, &record, sizeof(record));
   const uint32_t next = entry->sequence.load(std::memory_order_relaxed) + 1;
   for (size_t w = 0; w < kRecordWords; ++w) {
-    // Release: keeps the words behind the sequence before them.
+    // Release: orders the word after the previous sequence.
     entry->records[next % 2][w].store(words[w], std::memory_order_release);
   }
   // Release: the words are in place. Pairs with CopyRecord's first acquire.

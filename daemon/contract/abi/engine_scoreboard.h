@@ -31,7 +31,7 @@ inline constexpr char kScoreboardMagic[8] = {'F', 'S', 'B', 'O',
 inline constexpr char kScoreboardMemfdName[] = "fineserve-scoreboard";
 inline constexpr uint32_t kDecisionCapacity = 240;
 inline constexpr uint32_t kFrameCapacity = 16;
-// Rows of hooks; those after the first are at the header's end.
+// Rows for hooks in this table; further rows are at the header's end.
 inline constexpr uint32_t kFirstHookRows = 48;
 inline constexpr uint32_t kHookCapacity = 64;
 inline constexpr uint32_t kPathCapacity = 8;
@@ -80,7 +80,7 @@ enum class Reason : uint16_t {
   kNoPlugin = 19,   // started for a view, but its plugin is missing
 };
 
-// One decision about one call, as the writer fills it.
+// One decision about one call, in the form that the writer fills in.
 struct DecisionRecord {
   uint64_t time_ns;  // CLOCK_MONOTONIC
   uint64_t address;  // what the program got (0 if nothing)
@@ -129,27 +129,29 @@ struct ScoreboardHeader {
   // (UsesOf).
   std::atomic<uint32_t> hook_uses[kFirstHookRows][kPathCapacity];
   std::atomic<uint64_t> deepbind_stripped;  // dlopen with RTLD_DEEPBIND
-  // Libraries loaded into another namespace (dlmopen), where hooks do not
+  // Libraries loaded into another namespace (dlmopen), which the hooks do not
   // reach.
   std::atomic<uint64_t> foreign_namespaces;
-  // Bytes that the driver allocated through our hooks since the start, frees
-  // not deducted: in small allocations (as above), and in large ones.
+  // Bytes that the driver allocated through our hooks since the start, without
+  // deducting frees: in small allocations (as above), and in large ones.
   std::atomic<uint64_t> small_bytes;
   std::atomic<uint64_t> passed_bytes;
   // Stage that the code replacing the engine's block pool has reached
   // (fs_kv_progress); 0: no such code.
   std::atomic<uint32_t> plugin_stage;
   uint32_t reserved_word;
-  // Allocations that waited for device memory of the pool, and for how long.
+  // Allocations that waited for device memory of the pool, and the time that
+  // they waited.
   std::atomic<uint64_t> room_waits;
   std::atomic<uint64_t> room_wait_ms;
-  // Device memory that the process makes itself and maps where it likes
-  // (cuMemCreate), like the allocators of engines that can sleep; in bytes, now
-  // and at most so far.
+  // Device memory that the process creates and maps itself (cuMemCreate), like
+  // the allocators of engines that can sleep: bytes at present and at most so
+  // far.
   std::atomic<uint64_t> created_bytes;
   std::atomic<uint64_t> created_most_bytes;
   // Resident allocations (design note 0039), in bytes: on the GPU; the part of
-  // these that stays because others have it; and in the copy on the host.
+  // resident_bytes that stays because other processes have it open; and in the
+  // copy on the host.
   std::atomic<uint64_t> resident_bytes;
   std::atomic<uint64_t> pinned_bytes;
   std::atomic<uint64_t> evicted_bytes;
@@ -159,12 +161,12 @@ struct ScoreboardHeader {
   std::atomic<uint32_t> later_hook_uses[kHookCapacity - kFirstHookRows]
                                        [kPathCapacity];
   // Parameters (design note 0048), in bytes: in allocations that hold nothing
-  // else; and the part of these that is another process's memory instead of its
-  // own.
+  // else; and the part of frozen_bytes whose own memory is dropped in favour of
+  // another process's.
   std::atomic<uint64_t> frozen_bytes;
   std::atomic<uint64_t> dropped_bytes;
-  // Name of the socket on which it answers other processes
-  // (share_messages.h), as its 8 bytes; 0: there is none.
+  // Name of the socket on which this process answers other processes
+  // (share_messages.h), as its 8 bytes; 0 if there is none.
   std::atomic<uint64_t> share_socket;
   std::atomic<uint32_t> lender_pid;  // of dropped_bytes; 0: none
   std::atomic<uint32_t> readers;     // processes that read its parameters
@@ -172,7 +174,7 @@ struct ScoreboardHeader {
 };
 static_assert(sizeof(ScoreboardHeader) == 4096);
 
-// The row of a hook, by Path. hook < kHookCapacity.
+// Returns the row of a hook, indexed by Path. hook < kHookCapacity.
 template <typename Header>
 auto* UsesOf(Header& header, uint32_t hook) {
   return hook < kFirstHookRows ? header.hook_uses[hook]

@@ -28,21 +28,22 @@ enum class RefusalCode : uint32_t {
   kLimit = 12,   // no such engine, or below its floor
   kRoom = 13,    // the pool's size is fixed
   kMove = 14,    // the engine's memory cannot move
-  // The engine is on several GPUs, and the daemon of another one moves it.
+  // The engine spans several GPUs, and another GPU's daemon moves it.
   kElsewhere = 15,
 };
 
 enum class Role : uint32_t {
   kMember = 1,  // a process that maps KV: gets a scoreboard and leases
-  // Gets only the table: fsctl, and a process before it makes a context. It is
-  // answered once the pool awaits no former program with its pid (exec).
+  // Gets only the table: fsctl, or a process before it creates a context. It is
+  // answered once the pool no longer waits for a former program with the same
+  // pid (exec).
   kObserver = 2,
   // A member's second connection, on which it waits for orders. Gets the table
   // only.
   kMover = 3,
-  // The mover of a process whose memory is on another GPU, at the daemon of its
-  // engine's first rank. The process need not be a member there, but the engine
-  // must exist there already.
+  // The mover of a process whose memory is on another GPU, connected to the
+  // daemon of its engine's first rank. The process need not be a member there,
+  // but that daemon must already have the engine.
   kFollower = 4,
 };
 
@@ -74,8 +75,8 @@ struct Welcome {
 };
 static_assert(sizeof(Welcome) == 312);
 
-// Asks for one of the rules that Welcome announced. They do not change for as
-// long as the connection lasts.
+// Asks for one of the rules that Welcome announced. The rules do not change
+// during the connection.
 struct RuleRequest {
   static constexpr MessageType kType = MessageType::kRuleRequest;
   MessageHeader header;

@@ -1,7 +1,7 @@
 #ifndef DAEMON_CONTRACT_ABI_HEADER_COPY_H_
 #define DAEMON_CONTRACT_ABI_HEADER_COPY_H_
 
-// Parts of the readers of shared memory, which copy bytes that another process
+// Helpers for readers of shared memory: they copy bytes that another process
 // may be writing, and then check the copy.
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace fineserve::abi {
 // only bounds what a hostile file can make us allocate.
 inline constexpr uint32_t kMostSlabs = 1 << 20;
 
-// A header's bytes as a copy that does not change.
+// A private copy of a header's bytes, which does not change.
 template <typename Header>
 struct HeaderCopy {
   alignas(8) unsigned char bytes[sizeof(Header)];

@@ -21,7 +21,8 @@
 namespace fineserve::abi {
 namespace {
 
-// The names in a folder, without "." and ".."; empty if it cannot be read.
+// Returns the names in a folder, without "." and ".."; empty if it cannot be
+// read.
 std::vector<std::string> ListFolder(const std::string& folder) {
   std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(folder.c_str()), closedir);
   std::vector<std::string> names;
@@ -48,7 +49,8 @@ bool HasName(absl::string_view target, absl::string_view name) {
   return target == link || target == absl::StrCat(link, " (deleted)");
 }
 
-// False if the name is not one of our memfds'.
+// Finds the kind of a memfd by its name. False if the name is not one of our
+// memfds'.
 bool KindOf(absl::string_view target, Holder::Kind* kind) {
   constexpr std::pair<const char*, Holder::Kind> kNames[] = {
       {kTableMemfdName, Holder::Kind::kTable},
@@ -62,7 +64,8 @@ bool KindOf(absl::string_view target, Holder::Kind* kind) {
   return false;
 }
 
-// True, with kind, device and inode filled, if the descriptor is one of ours.
+// True if the descriptor is one of our memfds. Then fills in kind, device and
+// inode.
 bool Examine(const std::string& path, Holder* holder) {
   char target[128];
   const ssize_t n = readlink(path.c_str(), target, sizeof(target));

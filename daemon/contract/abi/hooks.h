@@ -87,8 +87,8 @@ inline constexpr const char* kHookSymbols[] = {"",
 inline constexpr uint32_t kHookCount =
     sizeof(kHookSymbols) / sizeof(kHookSymbols[0]);
 
-// The way in which a program got the address of a hook. A hook that was called,
-// but never handed out by one of these, was bound by the dynamic linker.
+// How a program got the address of a hook. A hook that was called without any
+// of these paths was bound by the dynamic linker.
 enum class Path : uint32_t {
   kDefault,    // dlsym(RTLD_DEFAULT)
   kHandle,     // dlsym with the handle of a library

@@ -2,16 +2,17 @@
 #define DAEMON_CONTRACT_ABI_INVENTORY_H_
 
 // An inventory lists the allocations of a process that the daemon's store has
-// copied, and where their copies are. The daemon makes its memory and seals it
-// against writers. The process reads it to find its bytes, and hands it with
-// the store's files to the next daemon (design note 0039). libc only.
+// copied, and where the copies are. The daemon creates its memory and seals it
+// against writers. The process reads the inventory to find its bytes, and hands
+// it to the next daemon together with the store's files (design note 0039).
+// libc only.
 
 #include <cstdint>
 
 namespace fineserve::abi {
 
 inline constexpr uint64_t kInventoryMagic = 0x3156494e5653'4631;
-// Limit on the store's files in which one process's copies are.
+// Limit on the store's files that one process's copies are spread over.
 inline constexpr uint32_t kMostStoreFiles = 8;
 
 struct InventoryHeader {

@@ -2,9 +2,9 @@
 #define DAEMON_CONTRACT_ABI_KV_SHAPE_H_
 
 // Computes the blocks that an engine's requests take. Layers that keep KV in
-// the same way are a group (vLLM's KV cache groups): full attention, attention
-// within a window, the state of Mamba layers. A request has blocks of its own
-// in each group, and all of them come from the one view.
+// the same way form a group (vLLM's KV cache groups): full attention, attention
+// within a window, the state of Mamba layers. A request has separate blocks in
+// each group, and all of them come from the engine's one view.
 
 #include <algorithm>
 #include <cstdint>
@@ -21,16 +21,17 @@ struct KvGroups {
 };
 
 inline constexpr int kKvGroupKinds = 4;
-// Limit by which no count of blocks overflows.
+// Limit that keeps counts of blocks from overflowing.
 inline constexpr uint32_t kMostKvGroups = 4096;
 
-// All zero if unknown: then a request takes a block forevery block_tokens of
+// All zero if unknown: a request then takes one block for every block_tokens of
 // its view's format.
 struct KvShape {
   KvGroups groups[kKvGroupKinds];
   uint32_t states;  // blocks of a request that hold no tokens
-  // Most tokens of one request in flight: while its prompt is filled, and after
-  // that. The tokens that they attend to are kept until their steps have ended.
+  // Most tokens of one request in flight: while its prompt is processed, and
+  // after that. The tokens that they attend to are kept until the steps in
+  // flight have ended.
   uint32_t filling_tokens;
   uint32_t answering_tokens;
   uint32_t reserved;
@@ -50,9 +51,9 @@ constexpr bool IsValid(const KvShape& shape) {
   return shape.states <= kMostKvGroups;
 }
 
-// The most blocks that a request of `tokens` takes at a time, while `in_flight`
-// of them are in flight, by the rules of vLLM's block managers: a window may
-// begin anywhere in a block.
+// Returns the most blocks that a request of `tokens` takes at a time, while
+// `in_flight` of these tokens are in flight, by the rules of vLLM's block
+// managers: a window may begin anywhere in a block.
 constexpr uint64_t BlocksOf(const KvShape& shape, uint64_t tokens,
                             uint64_t in_flight) {
   uint64_t blocks = shape.states;

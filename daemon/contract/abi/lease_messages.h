@@ -10,7 +10,8 @@
 
 namespace fineserve::abi {
 
-// A process numbers its requests from 1 to this, and begins again.
+// A process numbers its requests from 1 to this number, and then starts again
+// at 1.
 inline constexpr uint32_t kMostLeaseRequest = 1023;
 
 // Asks for whole slabs, zeroed. The answer waits for slabs that other engines
@@ -33,8 +34,8 @@ struct LeaseGrant {
 };
 static_assert(sizeof(LeaseGrant) == 24);
 
-// Asks for descriptors of a lease's granules [first, first + max_count), in
-// the order in which they are to be mapped: slab by slab.
+// Asks for descriptors of a lease's granules [first, first + max_count), in the
+// order in which the client maps them: slab by slab.
 struct GranuleRequest {
   static constexpr MessageType kType = MessageType::kGranuleRequest;
   MessageHeader header;
@@ -45,9 +46,9 @@ struct GranuleRequest {
 };
 static_assert(sizeof(GranuleRequest) == 32);
 
-// Carries `count` descriptors: at least 1, and fewer than asked for if the
-// daemon could not send all. A client that got MSG_CTRUNC closes what came and
-// asks again for fewer.
+// Carries `count` descriptors: at least 1, and fewer than requested if the
+// daemon could not send all. A client that gets MSG_CTRUNC closes the received
+// descriptors and asks again for fewer.
 struct GranuleBatch {
   static constexpr MessageType kType = MessageType::kGranuleBatch;
   MessageHeader header;
@@ -59,8 +60,9 @@ struct GranuleBatch {
 static_assert(sizeof(GranuleBatch) == 32);
 
 // Returns a lease. The client has unmapped it in a synchronised context, so
-// none of its work can touch the slabs. With lease 0, returns the lease that
-// was granted for the request of this number, whose answer never came.
+// none of the client's work can touch the slabs. With lease 0, returns the
+// lease that was granted for the request of this number and whose answer never
+// arrived.
 struct ReturnRequest {
   static constexpr MessageType kType = MessageType::kReturnRequest;
   MessageHeader header;
@@ -77,12 +79,12 @@ struct ReturnDone {
 };
 static_assert(sizeof(ReturnDone) == 24);
 
-// Messages by which an engine gets device memory that the pool has, for
-// weights, activations and anything else but KV. Order of messages: messages.h.
+// Messages by which an engine gets device memory from the pool for weights,
+// activations and anything else but KV. Order of messages: messages.h.
 
 // The driver has refused this process `bytes`, and it will try again; 0: it has
-// stopped waiting. Not to be sent unless the slab table says that room is given
-// (TableHeader::gives_room), since an older daemon ends the connection.
+// stopped waiting. Sent only if the slab table says that room is given
+// (TableHeader::gives_room), since an older daemon closes the connection on it.
 struct RoomRequest {
   static constexpr MessageType kType = MessageType::kRoomRequest;
   MessageHeader header;
@@ -91,8 +93,8 @@ struct RoomRequest {
 static_assert(sizeof(RoomRequest) == 24);
 
 // Bytes that the pool could still give up for the process, or that idle engines
-// leave; some only once other engines have returned slabs. 0: none, so the
-// process need not wait.
+// would free by leaving; some become available only once other engines have
+// returned slabs. 0: none, so the process need not wait.
 struct RoomAnswer {
   static constexpr MessageType kType = MessageType::kRoomAnswer;
   MessageHeader header;
@@ -100,10 +102,11 @@ struct RoomAnswer {
 };
 static_assert(sizeof(RoomAnswer) == 24);
 
-// An operator's limit of what one engine holds. Order of messages: messages.h.
+// Messages by which an operator limits the slabs of one engine. Order of
+// messages: messages.h.
 
 // From now on the engine holds at most `slabs`; 0: no limit. The daemon leases
-// it no slab above that, and asks for those that it holds above that.
+// it no slab beyond the limit, and asks it to return those beyond the limit.
 struct LimitRequest {
   static constexpr MessageType kType = MessageType::kLimitRequest;
   MessageHeader header;
@@ -112,7 +115,8 @@ struct LimitRequest {
 };
 static_assert(sizeof(LimitRequest) == 24);
 
-// The limit is in the slab table, for the next daemon as well.
+// The limit has been written to the slab table, where the next daemon finds it
+// as well.
 struct LimitDone {
   static constexpr MessageType kType = MessageType::kLimitDone;
   MessageHeader header;

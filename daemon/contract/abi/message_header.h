@@ -84,7 +84,8 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 16);
 
-// A message of type M with its header filled in and everything else zero.
+// Returns a message of type M with its header filled in and everything else
+// zero.
 template <typename M>
 M MakeMessage(uint32_t sequence) {
   static_assert(std::is_trivially_copyable_v<M> &&

@@ -26,15 +26,16 @@ absl::StatusOr<MoveDone> MoveEngine(const ObserverLink& link,
                                     uint32_t engine_id, Place to,
                                     absl::Duration timeout);
 
-// Has the engine drop parameters for the lender's until `bytes` are dropped in
-// all (DropRequest), and waits until that is done. Errors as MoveEngine's.
+// Makes the engine drop parameters in favour of the lender's until `bytes` are
+// dropped in all (DropRequest), and waits until that is done. Returns the same
+// errors as MoveEngine.
 absl::StatusOr<MoveDone> DropParameters(const ObserverLink& link,
                                         uint32_t engine_id,
                                         const ShareAddress& lender,
                                         uint64_t bytes, absl::Duration timeout);
 
 // Asks for the figures of the daemon's store. Errors: Unimplemented if the
-// daemon is of a release without one, Unavailable if it hung up.
+// daemon's release has no store, Unavailable if it hung up.
 absl::StatusOr<StoreAnswer> AskStore(const ObserverLink& link);
 
 // The copies that a daemon's store offers to others.
@@ -44,8 +45,9 @@ struct StoreOffer {
   std::vector<driver::Descriptor> files;
 };
 
-// Asks for them. Errors: Unimplemented if the daemon is of a release whose
-// store is its own, Unavailable if it hung up, DeadlineExceeded.
+// Asks for the copies that a daemon's store offers. Errors: Unimplemented if
+// the daemon's release does not share its store, Unavailable if it hung up,
+// DeadlineExceeded.
 absl::StatusOr<StoreOffer> AskOffer(const ObserverLink& link);
 
 }  // namespace fineserve::abi

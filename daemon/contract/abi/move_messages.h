@@ -15,8 +15,8 @@ namespace fineserve::abi {
 enum class Place : uint32_t {
   kGpu = 1,
   kHost = 2,  // in the daemon's store; the gate is closed
-  // On the GPU, but the gate is closed and the contexts' work has ended, and
-  // memory that it has open of other processes may be missing. A place between
+  // On the GPU, but the gate is closed, the contexts' work has ended, and
+  // memory of other processes that it has open may be missing. A state between
   // the other two, for an engine of several processes.
   kAtRest = 3,
   // On the GPU and working, but some or all parameters are dropped: it reads
@@ -24,7 +24,7 @@ enum class Place : uint32_t {
   kDropped = 4,
 };
 
-// The part of a process in its engine's moves. For an engine on several GPUs,
+// The role of a process in its engine's moves. For an engine on several GPUs,
 // each GPU's daemon keeps the memory there, but one of them, the first rank's,
 // gives all orders.
 enum class Seat : uint32_t {
@@ -34,7 +34,7 @@ enum class Seat : uint32_t {
   kPool = 3,   // it has no memory, but runs the block pool of all ranks
 };
 
-// The reason for which a mover may report without the result of an order.
+// Why a mover may report without the result of an order.
 enum class Need : uint32_t {
   kNone = 0,
   kReturn = 1,  // its memory is on the host, and calls wait for it
@@ -42,10 +42,11 @@ enum class Need : uint32_t {
   kSizes = 3,   // none: how much it has has changed, where it is has not
 };
 
-// Reports where the process's resident memory is, and waits for an order, for
-// as long as it takes. The first report of a connection carries the process's
+// Reports where the process's resident memory is, and waits for an order
+// without a time limit. The first report of a connection carries the process's
 // holdings in the store, if any: descriptors of the inventory (inventory.h) and
-// of its files. A process may send it again while it waits, to report a need.
+// of its files. While it waits, a process may send the report again to state a
+// need.
 struct MoveReport {
   static constexpr MessageType kType = MessageType::kMoveReport;
   MessageHeader header;
@@ -68,9 +69,9 @@ struct MoveReport {
 };
 static_assert(sizeof(MoveReport) == 224);
 
-// The process carries the order out, then reports. From a daemon that may not
-// order it (Seat::kLed), kGpu means that requests wait for the engine; kHost,
-// that others need its room there, so that it should leave, or stay away for a
+// The process carries out the order, then reports. From a daemon that may not
+// order it (Seat::kLed), kGpu means that requests wait for the engine; kHost
+// means that others need its room there, so it should leave, or stay away for a
 // while.
 struct MoveOrder {
   static constexpr MessageType kType = MessageType::kMoveOrder;
@@ -80,9 +81,9 @@ struct MoveOrder {
 };
 static_assert(sizeof(MoveOrder) == 24);
 
-// The process drops parameters for the lender's until `bytes` are dropped in
-// all: whole allocations, which the lender has and this process does not itself
-// lend. Then it reports that it is at Place::kDropped, or where it was. An
+// The process drops parameters in favour of the lender's until `bytes` are
+// dropped in all: whole allocations, which the lender has and this process does
+// not itself lend. Then it reports Place::kDropped, or its former place. An
 // order to kGpu restores them all.
 struct DropOrder {
   static constexpr MessageType kType = MessageType::kDropOrder;
@@ -96,7 +97,7 @@ static_assert(sizeof(DropOrder) == 56);
 
 // Allocations of a process, with a descriptor of each one's memory.
 inline constexpr uint32_t kContentsPerMessage = 60;
-// A process has at most as many that can leave the GPU.
+// Limit on the allocations of a process that can leave the GPU.
 inline constexpr uint32_t kMostAllocations = 4096;
 template <MessageType type>
 struct HandedMemory {
@@ -113,14 +114,14 @@ struct HandedMemory {
   } entries[kContentsPerMessage];
 };
 
-// Hands over allocations that are to leave the GPU. The process writes none of
-// them before the answer, which comes once all have been handed over and
+// Hands over allocations that will leave the GPU. The process writes none of
+// them before the answer, which is sent once all have been handed over and
 // copied. An older process sends a `total` of 0.
 using MoveContents = HandedMemory<MessageType::kMoveContents>;
 static_assert(sizeof(MoveContents) == 992);
 
-// The store has all of them or none. If it has them, carries descriptors of the
-// inventory and of its files.
+// The store has all of the allocations or none. If it has them, the message
+// carries descriptors of the inventory and of its files.
 struct MoveCopied {
   static constexpr MessageType kType = MessageType::kMoveCopied;
   MessageHeader header;
@@ -131,12 +132,12 @@ struct MoveCopied {
 };
 static_assert(sizeof(MoveCopied) == 192);
 
-// Hands over new memory, to be filled with the contents of allocations in the
-// store. The daemon writes to none of it after its answer, which comes once all
-// have been handed over. If the daemon does not answer, the process must not
-// use this memory, since a copy may still be under way to it. A process that
-// gives up also sends a last message, and the daemon lets go of the memory. (An
-// older daemon ends the connection.)
+// Hands over new memory for the contents of allocations in the store. The
+// daemon writes to none of it after its answer, which is sent once all has been
+// handed over. If the daemon does not answer, the process must not use this
+// memory, since a copy into it may still be under way. A process that gives up
+// also sends a last message, and the daemon then releases the memory. (An older
+// daemon ends the connection.)
 using MoveFill = HandedMemory<MessageType::kMoveFill>;
 
 enum class FillResult : uint32_t {
@@ -154,9 +155,9 @@ struct MoveFilled {
 };
 static_assert(sizeof(MoveFilled) == 184);
 
-// Hands over pairs of allocations of one size to be compared, the process's own
-// and then another process's. None of them is written before the answer, which
-// comes once all have been handed over.
+// Hands over pairs of allocations of equal size for comparison: first the
+// process's own, then another process's. Neither is written before the answer,
+// which is sent once all have been handed over.
 using MoveCompare = HandedMemory<MessageType::kMoveCompare>;
 
 struct MoveCompared {
@@ -169,7 +170,7 @@ struct MoveCompared {
 static_assert(sizeof(MoveCompared) == 184);
 
 // An observer's request: moves the memory of all processes of an engine, or of
-// none. The answer comes after the move.
+// none of them. The answer is sent after the move.
 struct MoveRequest {
   static constexpr MessageType kType = MessageType::kMoveRequest;
   MessageHeader header;
@@ -178,7 +179,7 @@ struct MoveRequest {
 };
 static_assert(sizeof(MoveRequest) == 24);
 
-// An observer's request: has an engine of one process drop parameters as by a
+// An observer's request: makes an engine of one process drop parameters as by a
 // DropOrder. The answer is a MoveDone, as for a MoveRequest to kDropped; a
 // MoveRequest to kGpu restores them.
 struct DropRequest {
@@ -222,33 +223,32 @@ struct StoreAnswer {
 };
 static_assert(sizeof(StoreAnswer) == 72);
 
-// A request of an observer that is another daemon, for the copies in the
-// daemon's store that engines have left with (daemon/fineserved/store). The
-// answer may be out of date at once: a copy is there if its bytes can be
-// locked.
+// A request from another daemon, connected as an observer, for the copies in
+// this daemon's store whose engines have left the GPU
+// (daemon/fineserved/store). The answer may be out of date at once: a copy
+// exists as long as its bytes can be locked.
 struct OfferRequest {
   static constexpr MessageType kType = MessageType::kOfferRequest;
   MessageHeader header;
 };
 
-// Carries descriptors of an inventory and of its files, unless there are no
+// Carries descriptors of an inventory and of its files; none if there are no
 // copies.
 struct OfferAnswer {
   static constexpr MessageType kType = MessageType::kOfferAnswer;
   MessageHeader header;
-  // Bytes that engines of this daemon are out with, and that other daemons'
-  // stores hold.
+  // Bytes of this daemon's evicted engines that other daemons' stores hold.
   uint64_t others_bytes;
 };
 static_assert(sizeof(OfferAnswer) == 24);
 
-// Sent by another daemon, which connects as an observer. Asks this one to copy
-// a part of a copy in the sender's store to memory of the sender's GPU, over
+// Sent by another daemon, which connects as an observer. Asks this daemon to
+// copy part of a copy in the sender's store to memory of the sender's GPU, over
 // this GPU's own link to the host. Carries descriptors of the store's file and
-// of that memory. Its sequence is unique among those of its process. Refused if
-// this GPU has work of its own, or for good (kWrongGpu) if no link connects the
-// two GPUs: nothing is written then. Without an answer the memory must not be
-// used, since it may still be written to.
+// of that memory. Its sequence is unique among those of the sending process.
+// Refused if this GPU is busy with its own work, or for good (kWrongGpu) if no
+// link connects the two GPUs: nothing is written then. Without an answer the
+// memory must not be used, since it may still be written to.
 struct CarryRequest {
   static constexpr MessageType kType = MessageType::kCarryRequest;
   MessageHeader header;

@@ -15,16 +15,16 @@
 
 namespace fineserve::abi {
 
-// An observer's first message after its Hello has this sequence.
+// The sequence of an observer's first message after its Hello.
 inline constexpr uint32_t kObserverSequence = 2;
 
-// Sends an observer's request, of kObserverSequence, and returns its answer.
+// Sends an observer's request with kObserverSequence, and returns its answer.
 // Errors: `refused`, with the daemon's words, if it refuses; NotFound if
-// another daemon is to be asked (kElsewhere); ResourceExhausted if there is no
-// room now (kPoolExhausted); Unimplemented if it does not know
-// the message; `late` if no answer comes in the socket's time; Unavailable if
-// the daemon hung up or answers with another message. The answer's descriptors
-// are in `received`.
+// another daemon is responsible (kElsewhere); ResourceExhausted if there is no
+// room now (kPoolExhausted); Unimplemented if it does not know the message;
+// `late` if no answer arrives within the socket's timeout; Unavailable if the
+// daemon hung up or answers with another message. The answer's descriptors are
+// in `received`.
 template <typename Done, typename Request>
 absl::StatusOr<Done> Exchange(const ObserverLink& link, const Request& request,
                               absl::StatusCode refused,

@@ -66,8 +66,8 @@ absl::StatusCode CodeOf(RefusalCode code) {
   }
 }
 
-// A blocking socket whose time limits the kernel enforces. connect() too obeys
-// SO_SNDTIMEO, when the daemon's backlog is full.
+// Returns a connected blocking socket with time limits that the kernel
+// enforces. connect() also obeys SO_SNDTIMEO if the daemon's backlog is full.
 absl::StatusOr<driver::Descriptor> Connect(const std::string& path,
                                            absl::Duration timeout) {
   if (path.size() >= sizeof(sockaddr_un::sun_path)) {
@@ -114,7 +114,8 @@ absl::Status ToStatus(const Refused& refused, absl::string_view path) {
                                    " refused: ", Printable(refused.text)));
 }
 
-// Copies the Welcome; the error of any other message describes it.
+// Copies the Welcome. For any other message, returns an error that describes
+// it.
 absl::Status Interpret(const Received& received, absl::string_view path,
                        Welcome* welcome) {
   const MessageHeader* header = received.header();

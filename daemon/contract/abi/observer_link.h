@@ -32,8 +32,8 @@ struct ObserverLink {
 absl::StatusOr<ObserverLink> ConnectObserver(
     const std::string& path, absl::Duration timeout = absl::Seconds(2));
 
-// The same as a process of the engine with this name, as a shim connects: the
-// daemon takes it for one until it exits.
+// Connects as a process of the engine with this name, as a shim does. The
+// daemon treats this process as a member until it exits.
 absl::StatusOr<ObserverLink> ConnectMember(
     const std::string& path, const std::string& engine_name,
     absl::Duration timeout = absl::Seconds(2));

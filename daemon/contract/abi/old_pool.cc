@@ -30,7 +30,7 @@ const EngineSnapshot* EngineOf(const TableSnapshot& table, pid_t pid) {
   return nullptr;
 }
 
-// A pool, and the engines that were counted.
+// A pool, and the ids of the engines whose slabs have been counted.
 struct Counted {
   OldPool pool;
   std::set<uint32_t> engines;
@@ -65,7 +65,7 @@ std::string DescribeProcess(const OldPool& pool,
                             " (not a member: it inherited the descriptors)");
 }
 
-// The holders on this machine of one GPU's pools.
+// The processes on this machine that hold pools of one GPU.
 class Holdings {
  public:
   Holdings(const uint8_t (&gpu_uuid)[16], uint64_t epoch) : epoch_(epoch) {
@@ -111,8 +111,8 @@ class Holdings {
     }
   }
 
-  // Adds a member of the present pool whose view is of a pool that no daemon
-  // serves.
+  // Adds a member of the present pool whose view belongs to a pool that no
+  // daemon serves.
   void AddRejoined(pid_t pid, const ViewScoreboardSnapshot& view) {
     const auto joined = joined_.find(pid);
     if (joined == joined_.end() || served_.count(view.epoch) > 0) return;

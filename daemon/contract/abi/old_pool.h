@@ -9,8 +9,8 @@
 
 namespace fineserve::abi {
 
-// A pool that a daemon has left, unmanaged, to the engines that map it: its
-// memory is theirs until they end.
+// A pool that its daemon has left, unmanaged, to the engines that map it: they
+// hold its memory until they end.
 struct OldPool {
   struct Process {
     pid_t pid = 0;
@@ -28,17 +28,18 @@ struct OldPool {
   uint64_t bytes() const { return slabs * slab_bytes; }
 };
 
-// The pools of this GPU, of epochs other than `epoch`, that another process
-// holds. If an engine has joined the daemon of `epoch` since, and has only that
-// daemon's table, its view shows which pool it serves on.
+// Returns the pools of this GPU, of epochs other than `epoch`, that another
+// process holds. If an engine has since joined the daemon of `epoch`, and has
+// only that daemon's table, its view shows which pool it serves on.
 std::vector<OldPool> FindOldPools(const uint8_t (&gpu_uuid)[16],
                                   uint64_t epoch = 0);
 
-// In one line: "the pool of a former daemon (pid 4711) is still held by pid
-// 4712 (engine vllm): 12 slabs, 384 MiB; …". Empty if there is none.
+// Returns one line: "the pool of a former daemon (pid 4711) is still held by
+// pid 4712 (engine vllm): 12 slabs, 384 MiB; …". Empty if there is no such
+// pool.
 std::string Describe(const std::vector<OldPool>& pools);
 
-// Number of processes, besides this one, that hold such a pool.
+// Returns the number of other processes that hold such a pool.
 uint32_t CountOldPoolHolders(const uint8_t (&gpu_uuid)[16], uint64_t epoch);
 
 }  // namespace fineserve::abi

@@ -7,9 +7,9 @@
 
 namespace fineserve::abi {
 
-// A peer's text, made safe for a terminal or a log: it ends at the first NUL
-// or at `capacity`, and '?' replaces everything but printable ASCII, so that
-// no escape sequence and no line break gets through.
+// Makes a peer's text safe for a terminal or a log: ends it at the first NUL or
+// at `capacity`, and replaces everything but printable ASCII by '?', so that no
+// escape sequence or line break gets through.
 inline std::string Printable(const char* text, size_t capacity) {
   std::string out(text, strnlen(text, capacity));
   for (char& c : out) {

@@ -57,12 +57,12 @@ bool IsSameImage(uint64_t a, uint64_t b) {
 // A pid cannot be reused while its pidfd is open, so the start time is read
 // after opening it.
 driver::Descriptor OpenPidfd(pid_t pid, uint64_t start) {
-  // glibc has this wrapper only since 2.36.
+  // glibc has this wrapper only from version 2.36 on.
   driver::Descriptor pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd.valid() || start == 0) return pidfd;
   const uint64_t found = ProcessStart(pid);
   if (found == start) return pidfd;
-  // A living process that cannot be examined may be the right one.
+  // A living process whose start cannot be read may still be the right one.
   pollfd exited = {pidfd.get(), POLLIN, 0};
   const bool unknown = found == 0 && poll(&exited, 1, 0) == 0;
   pidfd.Reset();

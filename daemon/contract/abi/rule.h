@@ -14,7 +14,7 @@
 
 namespace fineserve::abi {
 
-// Rules × frames fit into one 64-bit mask.
+// The product of rules and frames fits into one 64-bit mask.
 inline constexpr uint32_t kRuleCapacity = 16;
 inline constexpr uint32_t kRuleFrameCapacity = 4;
 inline constexpr uint32_t kRuleNameBytes = 32;
@@ -25,8 +25,9 @@ static_assert(kRuleCapacity * kRuleFrameCapacity <= 64);
 // All text is NUL-terminated within its array.
 struct Rule {
   char name[kRuleNameBytes];
-  // Glob ('*') over the basename of the module that holds the innermost of
-  // the named frames; without frames, of the module of any frame. Empty: any.
+  // Glob ('*') over the basename of the module that holds the innermost of the
+  // named frames; if no frames are named, of the module of any frame. Empty:
+  // any module.
   char module[kRuleModuleBytes];
   uint64_t min_bytes;    // of the allocation, inclusive
   uint64_t max_bytes;    // inclusive

@@ -140,8 +140,9 @@ DecisionSnapshot CopyDecision(const DecisionRecord& r, uint64_t number) {
   return to;
 }
 
-// `before`, `copy` and `after` are three readings of one place in the ring:
-// the record counts only if the place did not change around the middle one.
+// Reads one decision. `before`, `copy` and `after` are three readings of one
+// place in the ring: the record counts only if the place did not change around
+// the middle one.
 void ReadDecision(uint32_t place, const Decision& before, const Decision& copy,
                   const Decision& after, ScoreboardSnapshot* to) {
   const uint64_t sequence = Get(before.sequence);
@@ -191,8 +192,8 @@ absl::Status Check(const ViewScoreboardHeader& h) {
 }  // namespace
 
 absl::StatusOr<ScoreboardSnapshot> ReadScoreboard(int fd) {
-  // Three copies, one after another, do what a seqlock's reader does: system
-  // calls are our only access, and each ends before the next begins.
+  // Three consecutive copies replace a seqlock's reads: we can access the
+  // scoreboard only by system calls, and each ends before the next begins.
   auto copies = std::make_unique<ScoreboardCopy[]>(3);
   for (int i = 0; i < 3; ++i) {
     if (absl::Status s = CopyScoreboard(fd, &copies[i]); !s.ok()) return s;
@@ -255,7 +256,7 @@ absl::StatusOr<ViewScoreboardSnapshot> ReadViewScoreboard(int fd) {
   return to;
 }
 
-// A process may also hold the scoreboards of others: a daemon those of its
+// A process may also hold other processes' scoreboards: a daemon those of its
 // engines, a forked child its parent's.
 absl::StatusOr<ScoreboardSnapshot> FindScoreboard(pid_t pid) {
   absl::Status trouble = absl::NotFoundError("");

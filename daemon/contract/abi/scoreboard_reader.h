@@ -31,7 +31,7 @@ struct DecisionSnapshot {
   std::vector<uint64_t> frames;  // innermost first
 };
 
-// A hook that the program used, and how often by each path.
+// A hook that the program used, and the number of uses by each path.
 struct HookUse {
   Hook hook = Hook::kNone;
   std::array<uint32_t, kPathCount> uses = {};  // by Path
@@ -39,7 +39,7 @@ struct HookUse {
   uint32_t by(Path path) const { return uses[static_cast<size_t>(path)]; }
 };
 
-// The content of an engine scoreboard, all of it claimed by that process.
+// The content of an engine scoreboard. All of it is only that process's claim.
 struct ScoreboardSnapshot {
   uint32_t pid = 0;
   uint64_t epoch = 0;      // 0: the scoreboard was made by the shim
@@ -61,8 +61,8 @@ struct ScoreboardSnapshot {
   uint64_t room_wait_ms = 0;
   uint64_t created_bytes = 0;  // now
   uint64_t created_most_bytes = 0;
-  // Resident allocations: on the GPU, the part of these that stays, and on the
-  // host.
+  // Resident allocations: on the GPU, the part of resident_bytes that stays,
+  // and on the host.
   uint64_t resident_bytes = 0;
   uint64_t pinned_bytes = 0;
   uint64_t lent_bytes = 0;  // part of those: open in other processes
@@ -83,18 +83,18 @@ struct ScoreboardSnapshot {
   uint32_t malformed = 0;    // records that break engine_scoreboard.h's rules
 };
 
-// Reads an engine scoreboard through its descriptor. It is read, not mapped:
-// a shim without a daemon makes its own, which it may truncate at any moment,
-// and a mapping would then raise SIGBUS. FailedPrecondition if it has another
-// abi_version (the message names both), DataLoss if it is not a scoreboard.
-// Any thread.
+// Reads an engine scoreboard through its descriptor. It is read, not mapped: a
+// shim without a daemon creates the scoreboard itself, may truncate it at any
+// moment, and a mapping would then raise SIGBUS. FailedPrecondition if it has
+// another abi_version (the message names both), DataLoss if it is not a
+// scoreboard. Any thread.
 absl::StatusOr<ScoreboardSnapshot> ReadScoreboard(int fd);
 
-// Finds the scoreboard that the process itself writes, and reads it. NotFound
-// with no message if it has none. Any thread.
+// Finds and reads the scoreboard that the process itself writes. NotFound with
+// no message if it has none. Any thread.
 absl::StatusOr<ScoreboardSnapshot> FindScoreboard(pid_t pid);
 
-// The content of a view scoreboard, as the engine claims it
+// The content of a view scoreboard, as claimed by the engine
 // (view_scoreboard.h).
 struct ViewScoreboardSnapshot {
   uint32_t pid = 0;
@@ -123,8 +123,8 @@ struct ViewScoreboardSnapshot {
   std::vector<uint32_t> used;  // blocks in use, by view index from 0
 };
 
-// Reads a view scoreboard through its descriptor. It is read, not mapped, as an
-// engine scoreboard is (scoreboard_reader.h). FailedPrecondition if it has
+// Reads a view scoreboard through its descriptor. Like an engine scoreboard, it
+// is read, not mapped (scoreboard_reader.h). FailedPrecondition if it has
 // another abi_version (the message names both), DataLoss if it is not a view
 // scoreboard. Any thread.
 absl::StatusOr<ViewScoreboardSnapshot> ReadViewScoreboard(int fd);

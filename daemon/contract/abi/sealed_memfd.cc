@@ -70,7 +70,7 @@ SealedMemfd::~SealedMemfd() {
 }
 
 bool SealedMemfd::SealAgainstWriters() const {
-  // F_SEAL_WRITE would be refused because of our own mapping.
+  // F_SEAL_WRITE would be refused because this process has a writable mapping.
   return fcntl(descriptor(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) ==
          0;
 }

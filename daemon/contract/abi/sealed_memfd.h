@@ -13,11 +13,11 @@ namespace fineserve::abi {
 // thread-safe; the caller orders the writes through base().
 class SealedMemfd {
  public:
-  // `bytes` zeros. Not valid, with errno set, if the kernel refuses; the name
-  // is for people (/proc/PID/maps) and for FindHolders.
+  // Creates `bytes` zeros. Not valid, with errno set, if the kernel refuses.
+  // The name is for people (/proc/PID/maps) and for FindHolders.
   static SealedMemfd Create(const char* name, size_t bytes);
-  // Maps all of a memfd that another process has made. Not valid, with errno
-  // set, if it is no memfd that is sealed against resizing, or not open for
+  // Maps all of a memfd that another process created. Not valid, with errno
+  // set, unless it is a memfd that is sealed against resizing and open for
   // writing.
   static SealedMemfd Adopt(driver::Descriptor made);
 
@@ -31,13 +31,13 @@ class SealedMemfd {
   void* base() const { return base_; }
   size_t bytes() const { return bytes_; }
 
-  // A new descriptor through which nothing can be written. Not valid, with
-  // errno set, if the kernel refuses.
+  // Returns a new descriptor that does not allow writing. Not valid, with errno
+  // set, if the kernel refuses.
   driver::Descriptor ReadOnly() const;
 
-  // From now on no process can map it writable, not even through /proc;
-  // mappings that exist stay writable. No seal can be added after this. False,
-  // with errno set, if the kernel refuses.
+  // Keeps every process from mapping it writable from now on, even through
+  // /proc; existing mappings stay writable. No seal can be added after this.
+  // Returns false, with errno set, if the kernel refuses.
   bool SealAgainstWriters() const;
   // Only forbids further seals.
   bool SealForGood() const;

@@ -47,7 +47,8 @@
 
 namespace fineserve::abi {
 
-// A process under the preload that answers others, and where it listens.
+// A process with the preloaded shim that answers other processes, and where it
+// listens.
 struct ShareAddress {
   uint64_t image;  // its ProcessImage
   uint32_t pid;
@@ -70,8 +71,8 @@ struct IpcHandle {
 };
 static_assert(sizeof(IpcHandle) == 64);
 
-// Asks for the memory behind a handle, which stays on the GPU until the opener
-// closes it or ends.
+// Asks for the memory behind a handle. The memory then stays on the GPU until
+// the opener closes it or ends.
 struct OpenRequest {
   static constexpr MessageType kType = MessageType::kOpenRequest;
   MessageHeader header;
@@ -108,9 +109,9 @@ struct CloseDone {
   MessageHeader header;
 };
 
-// The opener touches none of the memory until it has sent an OpenRequest for it
-// again: its gate is closed and its work has ended. An opener that gets no
-// answer must take it for kRests.
+// Says that the opener touches none of the memory until it has sent an
+// OpenRequest for it again: the opener's gate is closed and its work has ended.
+// An opener that gets no answer must assume kRests.
 struct RestRequest {
   static constexpr MessageType kType = MessageType::kRestRequest;
   MessageHeader header;
@@ -121,7 +122,8 @@ static_assert(sizeof(RestRequest) == 144);
 
 enum class RestResult : uint32_t {
   kRests = 0,  // it may leave the GPU, and the opener has to unmap it
-  // For the opener, which is of another engine, or no longer has it.
+  // It stays for the opener, which belongs to another engine, or no longer has
+  // the memory.
   kStays = 1,
 };
 
@@ -133,13 +135,13 @@ struct RestAnswer {
 };
 static_assert(sizeof(RestAnswer) == 24);
 
-// Allocations whose memory one answer carries.
+// Limit on the allocations whose memory one answer carries.
 inline constexpr uint32_t kLentPerAnswer = 30;
 
 // Asks for allocations that hold only parameters, by their numbers, from 1 on,
-// in the order in which the lender has named them. From the answer on, the lent
-// ones stay on the GPU and are not written by the lender, until the reader ends
-// or reports that it has its own again.
+// in the order in which the lender has named them. From the answer on, the
+// lender keeps the lent ones on the GPU and does not write them, until the
+// reader ends or reports that it has its own again.
 struct ReadRequest {
   static constexpr MessageType kType = MessageType::kReadRequest;
   MessageHeader header;
@@ -181,7 +183,8 @@ struct EndReadDone {
   MessageHeader header;
 };
 
-// The reader will soon restore its own, and reads the lender's until then.
+// The reader will soon restore its own parameters, and reads the lender's until
+// then.
 struct RecallRequest {
   static constexpr MessageType kType = MessageType::kRecallRequest;
   MessageHeader header;

@@ -7,8 +7,7 @@
 
 namespace fineserve::abi {
 
-// The word for a slab's state that people and programs read: in fsctl's output,
-// its JSON and metrics.
+// Returns the word for a slab's state in fsctl's output, its JSON and metrics.
 constexpr const char* SlabStateName(SlabState state) {
   constexpr const char* kNames[kSlabStateCount] = {
       "free",      "partial",     "full",  "zeroing",

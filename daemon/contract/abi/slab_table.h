@@ -88,8 +88,8 @@ struct SlabWord {
 };
 
 // Identifies the request for a lease of whole slabs: lease (32 bits) | pid (22,
-// as many as Linux has) | request (10). For the next daemon, which may get the
-// request again.
+// as many as Linux has) | request (10). It is for the next daemon, to which the
+// request may be repeated.
 struct LeaseAsker {
   uint32_t lease = 0;
   uint32_t pid = 0;
@@ -107,8 +107,8 @@ struct LeaseAsker {
   }
 };
 
-// Blocks in use of a slab in a view, as its engine says: blocks (32 bits) | 0
-// (32), which is the number of no lease.
+// Number of a slab's blocks in use in a view, as reported by its engine: blocks
+// (32 bits) | 0 (32), which is not a valid lease number.
 struct SlabUse {
   static constexpr uint64_t Pack(uint32_t blocks) {
     return static_cast<uint64_t>(blocks) << 32;
@@ -120,8 +120,8 @@ struct SlabUse {
   }
 };
 
-// True if a view holds the slab, by a lease of its own. kFull means that it
-// belongs to a lease of whole slabs.
+// True if a view holds the slab, by a lease for this slab alone. kFull means
+// that it belongs to a lease of whole slabs.
 constexpr bool IsInView(SlabWord word) {
   return word.engine != 0 && (word.state == SlabState::kPartial ||
                               word.state == SlabState::kReturning);
@@ -141,7 +141,7 @@ struct SlabEntry {
 };
 static_assert(sizeof(SlabEntry) == 32);
 
-// The way in which an engine maps the pool (design note 0000, Memory).
+// How an engine maps the pool (design note 0000, Memory).
 enum class ViewMode : uint32_t {
   kNone = 0,     // no view: whole slabs, or nothing
   kView = 1,     // all slabs, from activation on
@@ -175,7 +175,7 @@ struct ViewRecord {
   uint32_t leased;  // including those being returned
   uint32_t returning;
   // For an engine that spans GPUs: the slabs that the policy would grant if it
-  // wanted its cap. Its want is at most the least offer among its GPUs.
+  // wanted its cap. The engine wants at most the smallest offer among its GPUs.
   uint32_t offer;
   uint32_t runs_pool;  // the member that runs the block pool; 0: none yet
   uint32_t flags;      // ViewRequest::flags
@@ -193,17 +193,17 @@ struct EngineRecord {
   uint64_t slabs_held;
   uint64_t since_ns;  // CLOCK_MONOTONIC of the last change of state
   uint32_t member_pids[kMemberCapacity];
-  // Start time of each member (ProcessStart): another process may get its pid.
-  // As far as there is room, the program that each member runs (ProcessImage)
-  // follows from the end backwards, since it may run another one when the next
-  // daemon looks. 0: not known.
+  // Start time of each member (ProcessStart), because another process may get
+  // its pid. If there is room, the program that each member runs (ProcessImage)
+  // is stored from the end backwards, since the member may run another program
+  // when the next daemon looks. 0: not known.
   uint64_t member_starts[kMemberCapacity];
-  // Members that have exited and whose work the driver may still run. More than
-  // kMemberCapacity: not all of them are listed here.
+  // Members that have exited but whose work may still run in the driver. If it
+  // is more than kMemberCapacity, not all of them are listed here.
   uint32_t exited_count;
   uint32_t exited_pids[kMemberCapacity];
-  // Limit on the engine's slabs, set by its operator (fsctl limit); 0: no
-  // limit, as daemons without this field write.
+  // Limit on the engine's slabs, set by its operator (fsctl limit). 0: no
+  // limit; daemons without this field also write 0.
   uint32_t limit;
   char name[kNameBytes];  // NUL-terminated
   ViewRecord view;
@@ -215,9 +215,9 @@ struct EngineEntry {
   std::atomic<uint32_t> changes;   // see "Waiting" above
   // The record of sequence n is number n % 2.
   std::atomic<uint64_t> records[2][sizeof(EngineRecord) / 8];
-  // For an engine that spans GPUs, so that it knows it of all of them: one more
-  // than the blocks that admission could count on for it here, and while it
-  // runs nothing. 0: not known, as daemons without these fields write.
+  // Lets an engine that spans GPUs learn this from each of them: the blocks
+  // here that admission could count on for it, plus one, at present and while
+  // it runs nothing. 0: not known; daemons without these fields write 0.
   std::atomic<uint64_t> sure_blocks;
   std::atomic<uint64_t> first_blocks;
   uint64_t reserved[125 - 2 * sizeof(EngineRecord) / 8];
@@ -239,11 +239,11 @@ struct TableCounters {
   std::atomic<uint64_t> slabs_returned;   // by views, asked back or not
   std::atomic<uint64_t> slabs_added;      // the pool grew
   std::atomic<uint64_t> slabs_withdrawn;  // the pool shrank
-  // Lists of GPU processes that the driver refused, or that did not name the
-  // daemon, and so could end no quarantine.
+  // Lists of GPU processes that could end no quarantine, because the driver
+  // refused them or they did not contain the daemon.
   std::atomic<uint64_t> process_lists_useless;
   // A maximum, not a count: the longest time that one event has kept the
-  // daemon's thread from answering. No call of the driver is on that thread.
+  // daemon's thread from answering. That thread makes no driver calls.
   std::atomic<uint64_t> loop_longest_turn_us;
   uint64_t reserved[50];
 };
@@ -277,13 +277,15 @@ struct TableHeader {
   std::atomic<uint32_t> last_lease;
   std::atomic<uint32_t> wanted_slabs;
   std::atomic<uint32_t> daemons;  // that have served this pool
-  // Not 0: the pool shrinks for processes that ask for room (lease_messages.h).
+  // If not 0, the pool shrinks for processes that ask for room
+  // (lease_messages.h).
   std::atomic<uint32_t> gives_room;
   uint32_t padding;
-  // CLOCK_MONOTONIC; not 0: the program that kept the pool for the next daemon
-  // (kTableIsKept) has ended.
+  // CLOCK_MONOTONIC. If not 0, the program that kept the pool for the next
+  // daemon (kTableIsKept) ended then.
   std::atomic<uint64_t> keeper_lost_ns;
-  // CLOCK_MONOTONIC; not 0: since then no slab is free, and views want more.
+  // CLOCK_MONOTONIC. If not 0, no slab has been free since then, and views want
+  // more.
   std::atomic<uint64_t> exhausted_ns;
   uint8_t reserved[3392];
   TableCounters counters;

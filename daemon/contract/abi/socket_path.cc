@@ -26,7 +26,7 @@ const char* NonEmptyEnv(const char* name) {
 bool IsTrusted(uid_t uid) { return uid == geteuid() || uid == 0; }
 
 // True if only root can have put this folder where it is: every folder above it
-// is root's, and no other user may write there.
+// belongs to root, and no other user may write there.
 bool OnlyRootPlaced(const char* folder) {
   constexpr int kMostLevels = 32;
   char above[kPathBytes];
@@ -49,7 +49,7 @@ bool OnlyRootPlaced(const char* folder) {
   return false;
 }
 
-// The kernel shows this one for all users that a user namespace, such as a
+// The kernel shows this uid for all users that a user namespace, such as a
 // container's, does not map.
 const char* HowSeen(uid_t uid) {
   constexpr uid_t kUnmapped = 65534;
@@ -78,7 +78,7 @@ bool FolderOf(const char* path, char (&out)[kPathBytes]) {
   if (length >= sizeof(out)) return false;
   memcpy(out, path, length);
   out[length] = '\0';
-  // The folder of a bare name is ".", that of "/name" is "/".
+  // The folder of a bare name is ".", and that of "/name" is "/".
   if (length == 0) strcpy(out, slash == nullptr ? "." : "/");
   return true;
 }

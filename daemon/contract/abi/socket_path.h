@@ -24,12 +24,12 @@ namespace fineserve::abi {
 
 inline constexpr char kLockSuffix[] = ".lock";
 
-// Capacity of the buffers below; sun_path is shorter, so the daemon refuses a
-// folder that does not fit.
+// Capacity of the buffers below. sun_path is shorter, so the daemon refuses a
+// folder that does not fit there.
 inline constexpr size_t kPathBytes = 512;
 
-// Writes the folder, NUL-terminated. Returns false if it does not fit. Does
-// not touch the file system beyond one stat. Any thread.
+// Writes the folder, NUL-terminated. Returns false if it does not fit. Its only
+// access to the file system is one stat. Any thread.
 bool RuntimeFolder(char (&out)[kPathBytes]);
 
 // Writes the socket's path in `folder`. Returns false if it does not fit into
@@ -40,22 +40,24 @@ bool SocketPath(const char* folder, const uint8_t (&gpu_uuid)[16],
 // Writes "GPU-8-4-4-4-12", NVIDIA's spelling. `out` holds 41 bytes.
 void FormatGpuUuid(const uint8_t (&gpu_uuid)[16], char (&out)[41]);
 
-// True if this process is root's and `uid` is the user that a service's folder
-// belongs to: a folder that only root can have put there, because everything
-// above it is root's alone, like /run/fineserve. Root trusts that user in that
-// folder, since root chose it.
+// True if this process runs as root and `uid` owns the service's folder. Only
+// root can have put that folder there, because everything above it belongs to
+// root alone, like /run/fineserve. Root trusts that user in that folder, since
+// root chose it.
 bool IsServiceUser(const char* folder, unsigned uid);
 
 // True if only this user and root can have put a socket at `path`: its folder
 // is owned by one of them and closed to all others (mode 0700), and the file at
 // `path`, if there is one, is a socket that one of them owns. Neither may be a
-// symbolic link. For root the folder's service user (IsServiceUser) is one of
-// them. If not, `why` says so in one line.
+// symbolic link. If this process is root, the folder's service user
+// (IsServiceUser) is trusted too. If the result is false, `why` gives the
+// reason in one line.
 bool IsTrustedPath(const char* path, char* why, size_t why_bytes);
 
 // True if the process at the other end of the connected socket `fd` runs as
-// this user or root, or for root as the service user of the path's folder. If
-// not, `why` says so in one line, with `path`.
+// this user or root. If this process is root, the service user of the path's
+// folder is trusted too. If the result is false, `why` gives the reason in one
+// line, with `path`.
 bool IsTrustedPeer(int fd, const char* path, char* why, size_t why_bytes);
 
 }  // namespace fineserve::abi

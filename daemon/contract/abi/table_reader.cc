@@ -135,7 +135,8 @@ void CopyConstants(const TableHeader& h, TableSnapshot* to) {
 
 bool IsPid(uint32_t pid) { return pid != 0 && pid <= INT32_MAX; }
 
-// Only the member's start if a daemon has not recorded which program it runs.
+// Returns only the member's start if a daemon has not recorded which program it
+// runs.
 uint64_t ImageOf(const EngineRecord& r, uint32_t member) {
   const uint32_t place = kMemberCapacity - 1 - member;
   const uint64_t image = place < r.member_count ? 0 : r.member_starts[place];
@@ -217,8 +218,8 @@ absl::Status ReadSlabs(const void* base, const TableHeader& h,
   to->slabs.reserve(h.slab_count);
   for (uint32_t i = 0; i < h.slab_count; ++i) {
     const size_t offset = h.slabs_offset + i * sizeof(SlabEntry);
-    // Acquire: pairs with TableWriter::SetSlab, so that since_ns is at
-    // least this change's.
+    // Acquire: pairs with TableWriter::SetSlab, so that since_ns belongs to
+    // this change or a later one.
     const SlabWord word = SlabWord::Unpack(
         LoadWord(base, offset + offsetof(SlabEntry, word), __ATOMIC_ACQUIRE));
     if (static_cast<int>(word.state) >= kSlabStateCount) {

@@ -11,8 +11,8 @@
 
 namespace fineserve::abi {
 
-// Plain copies of what the slab table said, checked. See slab_table.h for the
-// meaning of each field.
+// Plain copies of the slab table's content, after checks. See slab_table.h for
+// the meaning of each field.
 
 struct CounterSnapshot {
   uint64_t leases_granted = 0;
@@ -37,7 +37,7 @@ struct EngineSnapshot {
   uint32_t uid = 0;
   uint64_t slabs_held = 0;
   uint64_t since_ns = 0;  // CLOCK_MONOTONIC
-  // For a quarantined engine: the members that its quarantine waits for.
+  // If the engine is quarantined, the members that its quarantine waits for.
   std::vector<uint32_t> member_pids;
   std::string name;  // printable
   ViewRecord view = {};
@@ -74,14 +74,14 @@ struct TableSnapshot {
   std::string gpu_name;  // printable
   CounterSnapshot counters;
   std::vector<EngineSnapshot> engines;  // those in use, in table order
-  // Entries that were being written at every try: the daemon kept changing
-  // them, or died while it did.
+  // Entries that were being written at every attempt to read them: the daemon
+  // kept changing them, or died while it did.
   uint32_t torn_engines = 0;
   std::vector<SlabSnapshot> slabs;
 
   uint64_t slab_bytes() const { return granule_bytes * granules_per_slab; }
   uint64_t pool_bytes() const { return slab_bytes() * slabs.size(); }
-  // True if a next daemon can take the pool over.
+  // True if the next daemon can take over the pool.
   bool is_kept() const {
     return (flags & kTableIsKept) != 0 && keeper_lost_ns == 0;
   }
@@ -103,10 +103,10 @@ class TableReader {
   TableReader& operator=(TableReader&& other) noexcept;
   ~TableReader();
 
-  // FailedPrecondition if the table has another abi_version (the message names
-  // both), DataLoss if anything in it contradicts slab_table.h (the message
-  // names field and value). Each slab is exact, but together they are not a
-  // consistent snapshot.
+  // Reads the table. FailedPrecondition if it has another abi_version (the
+  // message names both), DataLoss if anything in it contradicts slab_table.h
+  // (the message names field and value). Each slab is exact, but together they
+  // are not a consistent snapshot.
   absl::StatusOr<TableSnapshot> Read() const { return Read(base_, bytes_); }
   // Reads a table in memory in the same way.
   static absl::StatusOr<TableSnapshot> Read(const void* base, size_t bytes);

@@ -39,7 +39,8 @@ int Received::ReceiveFrom(int socket) {
   } while (n < 0 && errno == EINTR);
   if (n < 0) return errno;
   CollectControl(&message);
-  // Every message of ours has a header, so an empty read is the peer's end.
+  // Every message of ours has a header, so an empty read means that the peer
+  // has closed.
   if (n == 0) return EPIPE;
   bytes_ = static_cast<size_t>(n);
   truncated_ = (message.msg_flags & MSG_TRUNC) != 0;

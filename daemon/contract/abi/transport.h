@@ -1,8 +1,8 @@
 #ifndef DAEMON_CONTRACT_ABI_TRANSPORT_H_
 #define DAEMON_CONTRACT_ABI_TRANSPORT_H_
 
-// One message on the wire: a datagram with descriptors beside it. Used by the
-// shim inside strangers' processes, hence libc only and errno for errors.
+// One message on the wire: a datagram with descriptors attached. The shim uses
+// it inside foreign processes, hence libc only and errno for errors.
 
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -15,8 +15,8 @@
 
 namespace fineserve::abi {
 
-// A received datagram. Owns the descriptors that came with it and closes those
-// that were not taken. Can be reused for the next datagram; not thread-safe.
+// A received datagram. Owns its descriptors and closes those that were not
+// taken. Can be reused for the next datagram; not thread-safe.
 class Received {
  public:
   Received() = default;
@@ -37,11 +37,12 @@ class Received {
   // Ownership of descriptor i passes to the caller.
   int TakeDescriptor(uint32_t i);
 
-  // The sender as the kernel names it; pid 0 if the socket lacks SO_PASSCRED.
+  // Returns the sender as reported by the kernel; its pid is 0 if the socket
+  // lacks SO_PASSCRED.
   const ucred& sender() const { return sender_; }
 
-  // The header, or null if the datagram is too short, oversized, of another
-  // magic, or states a wrong length.
+  // Returns the header, or null if the datagram is too short, oversized, has
+  // another magic, or states a wrong length.
   const MessageHeader* header() const;
 
   // Copies the message if it is a whole M of this abi_version.
@@ -82,7 +83,7 @@ int Send(int socket, const M& message, const int* descriptors = nullptr,
   return SendBytes(socket, &message, sizeof(M), descriptors, descriptor_count);
 }
 
-// Copies at most N - 1 characters and terminates. Fixed char fields only.
+// Copies at most N - 1 characters and adds the NUL. Fixed char fields only.
 template <size_t N>
 void CopyText(char (&to)[N], const char* from) {
   const size_t n = strnlen(from, N - 1);

@@ -7,7 +7,7 @@ namespace fineserve::abi {
 
 // Version of everything that two FineServe binaries share: messages, slab
 // table, engine scoreboard, view scoreboard. Any change of a layout or of a
-// meaning raises it; two versions never talk.
+// meaning raises it; two different versions refuse to communicate.
 inline constexpr uint32_t kAbiVersion = 10;
 
 }  // namespace fineserve::abi

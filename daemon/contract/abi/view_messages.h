@@ -11,17 +11,17 @@
 
 namespace fineserve::abi {
 
-// Bits of ViewRequest::flags.
-// The engine spans GPUs: another process runs its block pool (RunPoolRequest).
-// The view gets only slabs that it wishes for (view_scoreboard.h).
+// Bits of ViewRequest::flags. The engine spans GPUs: another process runs its
+// block pool (RunPoolRequest). The view gets only slabs that it asks for
+// (view_scoreboard.h).
 inline constexpr uint32_t kViewOfGroup = 1;
-// Other devices know its addresses, and go on with the memory that is behind
-// them now: the pool keeps all of its slabs.
+// Other devices know the view's addresses, and continue to use the memory that
+// is behind them now: the pool keeps all of its slabs.
 inline constexpr uint32_t kViewIsRegistered = 2;
 
-// Asks for a view of the pool. An engine has one; the asking process is the
-// one that hands out blocks, unless kViewOfGroup is set. The process that has
-// suspended its view asks for it again in this way.
+// Asks for a view of the pool. An engine has one view. The asking process is
+// the one that hands out blocks, unless kViewOfGroup is set. A process that has
+// suspended its view also asks for it again with this message.
 struct ViewRequest {
   static constexpr MessageType kType = MessageType::kViewRequest;
   MessageHeader header;
@@ -30,8 +30,8 @@ struct ViewRequest {
   uint64_t page_bytes;
   uint32_t block_tokens;
   uint32_t flags;
-  // Blocks of the longest request that the engine must be able to finish, and
-  // the least floor (0: one block).
+  // Blocks of the longest request that the engine must be able to finish, which
+  // is also the lowest floor (0: one block).
   uint64_t floor_blocks;
   uint64_t cap_blocks;  // the engine will never use more; 0: no limit
   KvShape shape;
@@ -52,11 +52,11 @@ struct ViewAnswer {
 };
 static_assert(sizeof(ViewAnswer) == 48);
 
-// Asks for descriptors of the pool's granules [first, first + max_count);
-// those of slab s begin at s × granules_per_slab. In mode kView an engine may
-// ask for any that exist, otherwise only for those of slabs that it holds. The
+// Asks for descriptors of the pool's granules [first, first + max_count); those
+// of slab s begin at s × granules_per_slab. In mode kView an engine may ask for
+// any existing granule, otherwise only for those of slabs that it holds. The
 // answer is a GranuleBatch of lease 0. It ends before the first granule that
-// this engine may not have; if that is the first one asked for, the answer is
+// this engine may not have. If that is the first requested one, the answer is
 // Refused with kUnknownLease.
 struct PoolGranuleRequest {
   static constexpr MessageType kType = MessageType::kPoolGranuleRequest;
@@ -67,7 +67,7 @@ struct PoolGranuleRequest {
 static_assert(sizeof(PoolGranuleRequest) == 24);
 
 // From now on slabs may be leased to the view. With this message the engine
-// vouches that it hands out blocks of leased slabs only.
+// guarantees that it hands out only blocks of leased slabs.
 struct ActivateRequest {
   static constexpr MessageType kType = MessageType::kActivateRequest;
   MessageHeader header;
@@ -83,7 +83,8 @@ struct ActivateDone {
 static_assert(sizeof(ActivateDone) == 16);
 
 // Asks to run the block pool of this engine's view (kViewOfGroup), which
-// another member has registered and activated. One process at a time does.
+// another member has registered and activated. Only one process at a time runs
+// it.
 struct RunPoolRequest {
   static constexpr MessageType kType = MessageType::kRunPoolRequest;
   MessageHeader header;
@@ -116,9 +117,9 @@ static_assert(sizeof(WantNotice) == 24);
 
 inline constexpr uint32_t kReturnNoticeCapacity = 64;
 
-// Returns slabs of a view: no block of theirs is in use and no step in flight
-// may still write one. An entry that names another lease than the slab table
-// does is ignored and counted.
+// Returns slabs of a view: none of their blocks is in use, and no step in
+// flight may still write to one. An entry whose lease differs from the slab
+// table's is ignored and counted.
 struct ReturnNotice {
   static constexpr MessageType kType = MessageType::kReturnNotice;
   struct Entry {

@@ -64,11 +64,11 @@ struct ViewScoreboardHeader {
   std::atomic<uint64_t> swaps;
   std::atomic<uint64_t> swaps_ns;
   std::atomic<uint64_t> longest_swap_ns;
-  // An engine that spans GPUs shows, by the slab tables of all of them, the
-  // blocks that it can be sure of now, those that it may count on while it runs
-  // nothing, and the most that it can ever have. The daemon that admits its
-  // requests counts on these at most. `most_blocks` is 0 where that is not
-  // known, as in engines without these fields.
+  // For an engine that spans GPUs: the blocks, by the slab tables of all its
+  // GPUs, that it can be sure of now, that it may count on while it runs
+  // nothing, and that it can have at most. The daemon that admits its requests
+  // counts on no more than that. `most_blocks` is 0 if it is not known, as in
+  // engines without these fields.
   std::atomic<uint64_t> sure_blocks;
   std::atomic<uint64_t> first_blocks;
   std::atomic<uint64_t> most_blocks;

@@ -20,7 +20,7 @@
 namespace fineserve::finding {
 namespace {
 
-// Returns the UUID's digits, without the kind before them.
+// Returns the UUID's digits, without the "GPU-" or "MIG-" before them.
 absl::string_view Digits(absl::string_view name) {
   const bool has_kind = absl::StartsWithIgnoreCase(name, "GPU-") ||
                         absl::StartsWithIgnoreCase(name, "MIG-");
@@ -30,8 +30,8 @@ absl::string_view Digits(absl::string_view name) {
 constexpr char kSocket[] = ".sock";
 constexpr char kAdmission[] = ".admission";
 
-// The sockets in `folder` with this ending that are of the GPU that `gpu`
-// means, sorted.
+// Returns the sockets in `folder` with this ending whose GPU `gpu` means,
+// sorted.
 std::vector<std::string> List(const std::string& folder, const std::string& gpu,
                               absl::string_view ending) {
   std::vector<std::string> paths;

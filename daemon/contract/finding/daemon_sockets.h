@@ -21,9 +21,9 @@ namespace fineserve::finding {
 
 // True if `name` means the GPU of this UUID: it is the UUID's beginning, with
 // or without "GPU-" or "MIG-" in front, in any case. A daemon knows a MIG
-// instance by the bytes of its UUID alone, so the two prefixes mean the same.
-// The empty name means every GPU. The one rule for --gpu, for the fleet file
-// and for the names of sockets.
+// instance only by the bytes of its UUID, so the two prefixes mean the same.
+// The empty name means every GPU. This one rule applies to --gpu, the fleet
+// file and the names of sockets.
 bool MeansGpu(absl::string_view name, absl::string_view uuid);
 
 // True if both names may mean one GPU: one of them is the other's beginning.
@@ -32,14 +32,14 @@ bool MayBeOneGpu(absl::string_view a, absl::string_view b);
 // Returns the folder in which this process looks for daemons.
 std::string RuntimeFolder();
 
-// Makes the folder unless it is there. PermissionDenied, with the fix, unless
-// it is this user's alone.
+// Creates the folder if it does not exist. Returns PermissionDenied, with the
+// fix, unless the folder belongs to this user alone.
 absl::Status MakeRuntimeFolder(const std::string& folder);
 
 // True if --gpu names a daemon by its socket instead of its GPU.
 bool IsSocketPath(absl::string_view gpu);
 
-// Returns the UUID of a socket's GPU, as the file's name has it.
+// Returns the UUID of a socket's GPU, as it appears in the file's name.
 std::string GpuOfSocket(absl::string_view socket);
 
 // Returns the .sock paths in `folder` whose GPU `gpu` means (MeansGpu), sorted;
@@ -50,15 +50,15 @@ std::vector<std::string> ListSockets(const std::string& folder,
 // Returns the admission path beside a daemon's socket.
 std::string AdmissionPath(absl::string_view socket);
 
-// Like ListSockets, returns the admission paths at which a process listens:
-// ZeroMQ would try forever to connect to one that was left behind.
+// Like ListSockets, returns the admission paths, but only those at which a
+// process listens: ZeroMQ would try forever to connect to a stale one.
 std::vector<std::string> ListAdmissionPaths(const std::string& folder,
                                             const std::string& gpu);
 
 // Returns the admission path of the GPU that `gpu` means. If there are several,
-// it is the one at which a process listens; a single one may have no listener
-// at the moment. NotFound if there is none, FailedPrecondition if there are
-// several.
+// returns the one at which a process listens; a single path may have no
+// listener at the moment. NotFound if there is none, FailedPrecondition if
+// there are several.
 absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
                                               const std::string& gpu);
 

@@ -9,13 +9,13 @@
 #include "daemon/contract/abi/scoreboard_reader.h"
 #include "daemon/contract/abi/share_messages.h"
 
-// Engines of this machine that could read each other's parameters (design note
-// 0048), found where `fsctl drop` looks for them.
+// Finds the engines of this machine that could read each other's parameters
+// (design note 0048), in the same place as `fsctl drop` does.
 
 namespace fineserve::finding {
 
-// An engine of one process: its name and GPU as its daemon reports them,
-// everything else as the process itself does.
+// An engine of one process. Its daemon reports its name and GPU; the process
+// itself reports everything else.
 struct EngineSight {
   std::string name;
   std::string gpu;             // UUID
@@ -26,12 +26,12 @@ struct EngineSight {
   uint32_t lender_pid = 0;         // whose memory it reads; 0: none
 };
 
-// Where the process answers others; its pid is 0 if it lends nothing.
+// Returns where the process answers other processes; the pid is 0 if it lends
+// nothing.
 abi::ShareAddress AddressOf(const abi::ScoreboardSnapshot& scoreboard);
 
 // Returns the living engines of the daemons that listen in `folder` as this
-// user. Those of a daemon that does not answer within `patience` are left out.
-// Any thread.
+// user. Skips a daemon that does not answer within `patience`. Any thread.
 std::vector<EngineSight> SeeEngines(const std::string& folder,
                                     absl::Duration patience);
 

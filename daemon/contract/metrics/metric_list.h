@@ -10,8 +10,8 @@
 namespace fineserve::metrics {
 
 // Every metric that our programs export has a name here and a row in
-// metric_list.cc, from which they take its name, help and labels and `fsctl
-// metrics` prints it. So every exported metric is listed.
+// metric_list.cc. The programs take its name, help and labels from that row,
+// and `fsctl metrics` prints it. So every exported metric is listed.
 enum class MetricId : uint8_t {
   // fineserved: the process.
   kBuildInfo,
@@ -147,7 +147,7 @@ struct Metric {
 };
 
 const Metric& Describe(MetricId id);
-// All of them, in the order of MetricId.
+// Returns all metrics, in the order of MetricId.
 const std::vector<Metric>& AllMetrics();
 
 const char* Name(Program program);

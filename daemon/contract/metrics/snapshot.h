@@ -23,7 +23,7 @@ inline constexpr double kDurationBounds[] = {1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3,
                                              10,   30,   100,  300};
 inline constexpr size_t kDurationBuckets = std::size(kDurationBounds) + 1;
 
-// Counts of durations by bucket, at one time.
+// Counts of durations by bucket at one moment.
 struct DurationCounts {
   std::array<uint64_t, kDurationBuckets> buckets = {};  // each by itself
   double sum_s = 0;
@@ -35,8 +35,8 @@ struct DurationCounts {
   }
 };
 
-// Counts durations. Any thread may add to it and read it: a reader may see a
-// sum that lags behind the buckets.
+// Counts durations. Any thread may add and read: a reader may see a sum that
+// lags behind the buckets.
 class Durations {
  public:
   void Add(uint64_t ns) {
@@ -45,7 +45,7 @@ class Durations {
     while (bucket < kDurationBuckets - 1 && s > kDurationBounds[bucket]) {
       ++bucket;
     }
-    // Relaxed: statistics that publish nothing else.
+    // Relaxed: these are statistics that publish no other data.
     buckets_[bucket].fetch_add(1, std::memory_order_relaxed);
     sum_ns_.fetch_add(ns, std::memory_order_relaxed);
   }
@@ -70,7 +70,7 @@ class Durations {
 // (daemon/fineserved/exporter) makes the text on another thread, and decides
 // there which names become labels.
 
-// Facts that do not change in the life of a daemon.
+// Facts that do not change while a daemon runs.
 struct Identity {
   std::string version;
   uint32_t abi = 0;
@@ -91,8 +91,8 @@ struct PoolEngine {
   uint32_t target = 0;
   uint32_t floor = 0;
   uint32_t floor_unmet = 0;  // of an active view
-  // Time in which a thread of the engine mapped and unmapped slabs: in all, and
-  // the longest.
+  // Time that a thread of the engine spent mapping and unmapping slabs: in all,
+  // and the longest.
   uint64_t swaps_ns = 0;
   uint64_t longest_swap_ns = 0;
   uint64_t evicted_bytes = 0;  // on the host
@@ -108,7 +108,7 @@ struct MoveCounts {
   uint64_t restored = 0;
 };
 
-// Host memory for evicted contents.
+// Host memory that holds evicted contents.
 struct StoreFigures {
   uint64_t held_bytes = 0;   // of copies
   uint64_t spare_bytes = 0;  // of these, whose holders are on the GPU
@@ -119,7 +119,8 @@ struct StoreFigures {
   uint64_t found_bytes = 0;   // that did not have to be copied
   uint64_t copies = 0;
   uint64_t others_bytes = 0;  // needed here, in other daemons' stores
-  // That came back, by this GPU's own link to the host and by those of others.
+  // Bytes that returned to the GPU, over this GPU's own link to the host and
+  // over the links of other GPUs.
   uint64_t own_link_bytes = 0;
   uint64_t other_links_bytes = 0;
 };
@@ -148,7 +149,7 @@ struct PoolFigures {
   std::vector<std::pair<std::string, uint64_t>> engine_starts;
 };
 
-// The counts of TableCounters that no part of the pool keeps.
+// The counts of TableCounters that no part of the pool keeps itself.
 struct TableFigures {
   uint64_t messages_dropped = 0;
   uint64_t connections_refused = 0;
@@ -210,20 +211,20 @@ struct FleetEngine {
   uint64_t held_tokens = 0;
   uint64_t backlog_tokens = 0;
   double kappa = 1;
-  // Weights that the engine has dropped, since when, and the bytes that it has
-  // read of them.
+  // Weights that the engine has dropped, the time since it dropped them, and
+  // the bytes of them that it has read from a peer.
   uint64_t dropped_bytes = 0;
   double dropped_s = 0;
   uint64_t peer_read_bytes = 0;
 };
 
-// wire::ConnectionFault, in its order.
+// The names of wire::ConnectionFault, in its order.
 inline constexpr const char* kConnectionFaultReasons[] = {
     "untrusted", "no_handshake", "damaged"};
 
 struct AdmissionFigures {
   uint32_t proxies = 0;
-  // Connections of other machines, by reason.
+  // Refused connections from other machines, by reason.
   std::array<uint64_t, std::size(kConnectionFaultReasons)> refused_connections =
       {};
   std::vector<ModelFigures> models;

@@ -8,13 +8,14 @@
 
 #include "absl/strings/string_view.h"
 
-// One request's terms for the scheduler, the wire and the proxy. The numbers
-// are those of daemon/contract/wire/admission.fbs, so that a code is cast, not
-// listed again; daemon/contract/wire/verdict_codes.h checks that.
+// The terms of one request, used by the scheduler, the wire and the proxy. The
+// numbers are those of daemon/contract/wire/admission.fbs, so that a code can
+// be cast and need not be listed again; daemon/contract/wire/verdict_codes.h
+// checks that.
 
 namespace fineserve::verdict {
 
-// The demands of a request. Sizes are in tokens, times in microseconds.
+// What a request demands. Sizes are in tokens, times in microseconds.
 struct Terms {
   uint32_t prompt_tokens = 0;  // exact, or estimated
   uint32_t max_tokens = 0;     // 0: the client did not say
@@ -26,7 +27,7 @@ struct Terms {
   bool operator==(const Terms&) const = default;
 };
 
-// The reason why a request does not start at all.
+// Why a request does not start at all.
 enum class Refusal : uint8_t {
   kNone,
   kDeadline,    // its SLO cannot be met
@@ -55,15 +56,16 @@ constexpr const RefusalText& TextOf(Refusal refusal) {
 static_assert(TextOf(Refusal::kDeadline).word == "deadline" &&
               TextOf(Refusal::kDaemonAway).code == "scheduler_away");
 
-// Counts of refusals are by Index: only a scheduler's refusals are counted.
+// Arrays of refusal counts are indexed by Index. Only a scheduler's refusals
+// are counted.
 inline constexpr size_t kRefusals = 4;
 constexpr size_t Index(Refusal refusal) {
   return static_cast<size_t>(refusal) - 1;
 }
 static_assert(Index(Refusal::kNoEngine) + 1 == kRefusals);
 
-// The reason why a request waits, or waited when it was last considered before
-// its verdict.
+// Why a request waits, or waited when it was last considered before its
+// verdict.
 enum class WaitedFor : uint8_t {
   kNothing,     // it was decided at once
   kTurn,        // others go first, by deadline, priority or arrival
@@ -85,7 +87,7 @@ constexpr absl::string_view Word(WaitedFor waited_for) {
 static_assert(Word(WaitedFor::kStart) == "start" &&
               Word(WaitedFor::kKv) == "kv");
 
-// The end of a request that had been admitted.
+// How a request that had been admitted ended.
 enum class Outcome : uint8_t {
   kDone,        // the engine's answer was relayed whole, whatever it was
   kClientGone,  // the engine's connection was closed, so it aborts

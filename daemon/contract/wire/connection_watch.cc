@@ -20,7 +20,7 @@ absl::optional<ConnectionFault> ConnectionWatch::Ended(int fd,
     if (!by_this_end) return absl::nullopt;  // its peer has gone
     return ConnectionFault::kDamaged;
   }
-  // A handshake that has ended may have been its own.
+  // One of the handshakes that have ended may have been this connection's.
   const bool may_be_beyond = !by_this_end && settled_ > 0;
   if (may_be_beyond) --settled_;
   if (settled_ >= begun_.size()) {

@@ -45,9 +45,10 @@ using FaultCounts = std::array<uint64_t, kConnectionFaults>;
 class ConnectionWatch {
  public:
   void Accepted(int fd) { begun_.insert(fd); }
-  // A handshake is over, well or not.
+  // Records that a handshake is over, whether it succeeded or not.
   void Settled();
-  // `by_this_end`: its peer had not ended it. Returns the fault to count.
+  // `by_this_end`: the peer had not closed the connection. Returns the fault to
+  // count.
   absl::optional<ConnectionFault> Ended(int fd, bool by_this_end);
 
  private:
@@ -55,7 +56,7 @@ class ConnectionWatch {
   size_t settled_ = 0;   // handshakes of these that are over
 };
 
-// The counts in a report's form; null if all are 0.
+// Returns the counts in a report's form; null if all are 0.
 std::unique_ptr<RefusedConnectionsT> OnWire(const FaultCounts& counts);
 // Null: none.
 FaultCounts CountsOf(const RefusedConnectionsT* reported);

@@ -20,11 +20,12 @@ struct DemandCounts {
   uint64_t late = 0;
   bool operator==(const DemandCounts&) const = default;
 
-  // True if these counts can have grown from `before`: no count is less.
+  // True if these counts may have grown from `before`, that is, none of them is
+  // smaller.
   bool GoesOnFrom(const DemandCounts& before) const;
-  // Returns the increase since `before`, from which these counts have grown.
+  // Returns the increase since `before`. These counts must have grown from it.
   DemandCounts Since(const DemandCounts& before) const;
-  // Each count stops at the largest number there is.
+  // Adds the counts of `more`. Each count saturates at its largest value.
   DemandCounts& operator+=(const DemandCounts& more);
 };
 

@@ -25,7 +25,7 @@ namespace {
 
 constexpr char kQuestions[] = "inproc://zeromq.zap.01";  // given by RFC 27
 constexpr char kEvents[] = "inproc://fineserve.key_gate";
-// Not ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: see ConnectionWatch.
+// Excludes ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL; see ConnectionWatch.
 constexpr int kWatched = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
                          ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
                          ZMQ_EVENT_DISCONNECTED;
@@ -94,7 +94,8 @@ KeyGate::KeyGate(void* socket, KeyFolder keys, void* asked, void* events,
       thread_([this] { Run(); }) {}
 
 KeyGate::~KeyGate() {
-  // The other end of `events_` would wait for a reader.
+  // Stops the monitor, because the other end of `events_` would wait for a
+  // reader.
   zmq_socket_monitor(socket_, nullptr, 0);
   const uint64_t one = 1;
   if (write(stop_.get(), &one, sizeof(one)) != sizeof(one)) return;
@@ -176,9 +177,9 @@ absl::optional<ConnectionFault> KeyGate::FaultOf(int event, int value) {
   switch (event) {
     case ZMQ_EVENT_ACCEPTED:
       watch_.Accepted(value);
-      // Copies the descriptor, since ZeroMQ closes its own before one can look
-      // at it. (It may have done so already: then the copy is invalid, or of
-      // another connection, which ZeroMQ reports next.)
+      // Copies the descriptor, since ZeroMQ closes its own before we can
+      // examine it. (ZeroMQ may already have closed it: then the copy is
+      // invalid, or of another connection, which ZeroMQ reports next.)
       connections_[value].Reset(fcntl(value, F_DUPFD_CLOEXEC, 0));
       return absl::nullopt;
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:

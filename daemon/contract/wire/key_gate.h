@@ -19,13 +19,14 @@
 namespace fineserve::wire {
 
 // Decides which peers may connect to a CURVE server's socket: answers ZeroMQ's
-// questions (ZAP, RFC 27) by the trusted keys in a folder's file at that
-// moment, and counts refusals by their cause (ConnectionFault). Its thread ends
-// with this object, which must end before the socket and in the socket's
+// questions (ZAP, RFC 27) by the keys that a folder's file trusts at that
+// moment, and counts refusals by cause (ConnectionFault). Its thread ends with
+// this object, which must be destroyed before the socket and in the socket's
 // thread.
 class KeyGate {
  public:
-  // `context` and `socket` are ZeroMQ's. Before the socket is bound to TCP.
+  // `context` and `socket` are ZeroMQ's. Must be called before the socket is
+  // bound to TCP.
   static absl::StatusOr<std::unique_ptr<KeyGate>> Open(void* context,
                                                        void* socket,
                                                        KeyFolder keys);
@@ -33,10 +34,10 @@ class KeyGate {
   KeyGate& operator=(const KeyGate&) = delete;
   ~KeyGate();
 
-  // Any thread. Relaxed: statistics.
+  // Any thread. Relaxed: these are only statistics.
   FaultCounts refused() const;
-  // Why no key at all is trusted, as of the last connection; empty: the file of
-  // trusted keys can be read. Any thread.
+  // Returns why no key at all was trusted at the last connection; empty if the
+  // file of trusted keys could be read. Any thread.
   std::string trouble() const;
 
  private:
@@ -45,7 +46,7 @@ class KeyGate {
 
   void Run();
   void Answer();
-  // The machine whose key this is; empty if no trusted machine has it.
+  // Returns the machine that has this key; empty if no trusted machine has it.
   std::string MachineOf(const std::string& key);
   void TakeEvent();
   absl::optional<ConnectionFault> FaultOf(int event, int value);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kKeyChars = 40;
 constexpr size_t kKeyBytes = 32;
-// A folder's files have some lines.
+// A folder's files have only a few lines.
 constexpr size_t kMostBytes = 1 << 20;
 constexpr size_t kMostNameChars = 64;
 
@@ -47,8 +47,8 @@ absl::StatusOr<std::string> ReadOpen(int fd, const std::string& path) {
   }
 }
 
-// Replaces the file, which stays its owner's alone; one that root writes is the
-// service's.
+// Replaces the file, which stays private to its owner. A file that root writes
+// belongs to the service's user.
 absl::Status Replace(const std::string& path, const std::string& text) {
   return base::ReplaceFile(path, text, {.synced = true, .keeps_owner = true});
 }
@@ -72,7 +72,8 @@ bool IsName(absl::string_view name) {
 
 absl::StatusOr<KeyPair> NewKeyPair() {
   std::array<char, kKeyChars + 1> public_key, secret_key;
-  // A key that begins with a dash would be a flag on a command line.
+  // Tries again if the key begins with a dash, because a command line would
+  // take it for a flag.
   do {
     if (zmq_curve_keypair(public_key.data(), secret_key.data()) != 0) {
       return absl::UnimplementedError(

@@ -10,7 +10,7 @@
 
 namespace fineserve::wire {
 
-// A machine's pair for CURVE, as ZeroMQ writes keys: 40 characters of Z85.
+// A machine's key pair for CURVE, in ZeroMQ's notation: 40 characters of Z85.
 struct KeyPair {
   std::string public_key;
   std::string secret_key;
@@ -18,8 +18,8 @@ struct KeyPair {
 absl::StatusOr<KeyPair> NewKeyPair();
 // True if it may be a public key.
 bool IsKey(absl::string_view text);
-// The text of a key from its 32 bytes on the wire; empty for any other number
-// of bytes.
+// Returns the text of a key from its 32 bytes on the wire; empty for any other
+// number of bytes.
 std::string KeyOfBytes(absl::string_view bytes);
 
 // A machine's keys, in a folder of its own:
@@ -31,22 +31,24 @@ std::string KeyOfBytes(absl::string_view bytes);
 // The files are read again with every call. Stateless; any thread.
 class KeyFolder {
  public:
-  // $FINESERVE_KEYS, else /etc/fineserve/curve.
+  // Returns $FINESERVE_KEYS, or /etc/fineserve/curve if it is not set.
   static std::string Default();
   explicit KeyFolder(std::string folder) : folder_(std::move(folder)) {}
 
   const std::string& path() const { return folder_; }
-  // NotFound if the machine has no keys; PermissionDenied if others can read
-  // the secret one. Errors say what to do.
+  // Returns the machine's own keys. NotFound if it has none; PermissionDenied
+  // if others can read the secret one. Errors say what to do.
   absl::StatusOr<KeyPair> Own() const;
-  // Makes the folder if it is missing. AlreadyExists unless `replace`.
+  // Writes the machine's own keys and creates the folder if it is missing.
+  // AlreadyExists if there are keys, unless `replace`.
   absl::Status WriteOwn(const KeyPair& keys, bool replace) const;
 
-  // Keys by machine; empty if there is no such file.
+  // Returns the trusted keys by machine; empty if there is no such file.
   absl::StatusOr<std::map<std::string, std::string>> Trusted() const;
-  // Replaces what the machine had. InvalidArgument if it is no name or no key.
+  // Trusts the machine's key instead of any former one. InvalidArgument if the
+  // machine's name or the key is invalid.
   absl::Status Trust(const std::string& machine, const std::string& key) const;
-  // NotFound if it was not trusted.
+  // NotFound if the machine was not trusted.
   absl::Status Distrust(const std::string& machine) const;
 
  private:

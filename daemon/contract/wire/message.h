@@ -14,7 +14,7 @@ namespace fineserve::wire {
 // Raised by every change that an older peer would misread.
 inline constexpr uint16_t kWireVersion = 3;
 
-// The largest message either side takes, bytes.
+// The largest message that either side accepts, in bytes.
 inline constexpr int64_t kMessageBytes = int64_t{4} << 20;
 
 std::string Encode(const MessageT& message);
@@ -30,10 +30,10 @@ std::string Encode(uint64_t epoch, uint64_t request, Body body) {
   return Encode(message);
 }
 
-// The peer may send anything, so `bytes` are verified before they are read.
-// They must be aligned to 8, as a std::string's are. InvalidArgument if they
-// are not a message; FailedPrecondition, naming both versions, if the peer's
-// version is another.
+// Decodes a message. The peer may send anything, so `bytes` are verified before
+// they are read. They must be aligned to 8, as a std::string's are.
+// InvalidArgument if they are not a message; FailedPrecondition, naming both
+// versions, if the peer has a different version.
 absl::StatusOr<MessageT> Decode(absl::string_view bytes);
 
 }  // namespace fineserve::wire

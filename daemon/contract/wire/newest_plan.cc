@@ -10,7 +10,8 @@
 namespace fineserve::wire {
 namespace {
 
-// Numbers from here on are refused, since a leader could not go beyond them.
+// Plan numbers from here on are refused, since a leader could not go beyond
+// them.
 constexpr uint64_t kNoNumber = uint64_t{1} << 63;
 
 std::string Name(uint64_t term, uint64_t number) {

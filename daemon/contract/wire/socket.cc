@@ -19,8 +19,8 @@
 namespace fineserve::wire {
 namespace {
 
-// Silence after which a daemon of another machine counts as gone; it is asked,
-// and answers, every second.
+// A daemon of another machine counts as gone after this much silence. It is
+// asked, and answers, every second.
 constexpr std::chrono::seconds kSilence(5);
 
 absl::Status ZmqError(absl::string_view what, const std::string& path) {
@@ -57,10 +57,10 @@ void Set(void* socket, int option, const std::string& text) {
   zmq_setsockopt(socket, option, text.data(), text.size());
 }
 
-// Has the kernels probe each other, since TCP would wait for many minutes for a
-// link that is down. ZeroMQ's heartbeats would not do: after a connection has
-// ended by a damaged frame, their timer ends the process (4.3.4, an assertion
-// in stream_engine_base.cpp). Also drops a peer that does not finish the
+// Makes the kernels probe each other, since TCP would wait many minutes if a
+// link is down. ZeroMQ's heartbeats are unsuitable: after a damaged frame has
+// ended a connection, their timer aborts the process (4.3.4, an assertion in
+// stream_engine_base.cpp). Also drops a peer that does not finish the
 // handshake.
 void WatchLink(void* socket) {
   Set(socket, ZMQ_TCP_KEEPALIVE, 1);
@@ -84,8 +84,8 @@ absl::StatusOr<SocketHandle> Open(int type, const std::string& path) {
   zmq_setsockopt(handle.socket, ZMQ_MAXMSGSIZE, &kMessageBytes,
                  sizeof(kMessageBytes));
   Set(handle.socket, ZMQ_LINGER, 0);
-  // Messages for one peer that wait for the kernel. A peer that lets more pile
-  // up is not reading.
+  // Limit on the messages for one peer that wait for the kernel. A peer for
+  // which more pile up is not reading.
   constexpr int kMostWaiting = 100'000;
   Set(handle.socket, ZMQ_SNDHWM, kMostWaiting);
   Set(handle.socket, ZMQ_RCVHWM, kMostWaiting);
@@ -137,7 +137,8 @@ absl::StatusOr<ServerSocket> ServerSocket::Bind(const std::string& path) {
     return ZmqError("bind", path);
   }
   handle->bound_path = path;
-  // ZeroMQ leaves the mode to the umask; until here the folder is private.
+  // ZeroMQ leaves the mode to the umask. Until this call, the folder keeps the
+  // socket private.
   if (chmod(path.c_str(), 0600) != 0) {
     return base::ErrnoStatus(path + ": chmod 600");
   }
@@ -151,11 +152,11 @@ absl::Status ServerSocket::AlsoBind(const std::string& host, uint16_t port,
   absl::StatusOr<std::unique_ptr<KeyGate>> gate =
       KeyGate::Open(handle_.context, handle_.socket, keys);
   if (!gate.ok()) return gate.status();
-  // Without a gate ZeroMQ would let every peer in, so the gate exists before
-  // the port is open and until the socket is read for the last time.
+  // Without a gate ZeroMQ would let every peer in, so the gate exists from
+  // before the port is open until the socket is read for the last time.
   gate_ = *std::move(gate);
-  // A socket's options apply to later binds; the path that is already bound
-  // stays as it is.
+  // A socket's options apply to later binds; the Unix path that is already
+  // bound is not affected.
   Set(handle_.socket, ZMQ_CURVE_SERVER, 1);
   Set(handle_.socket, ZMQ_CURVE_SECRETKEY, own->secret_key);
   Set(handle_.socket, ZMQ_ZAP_DOMAIN, std::string("fineserve"));
@@ -194,9 +195,9 @@ bool ServerSocket::Send(const std::string& peer, absl::string_view bytes) {
 }
 
 absl::StatusOr<ClientSocket> ClientSocket::Connect(const std::string& path) {
-  // ZeroMQ connects by itself whenever it must, so only the folder's
-  // permissions restrict which processes may listen. In a folder that is this
-  // user's alone, only this user and root can.
+  // ZeroMQ connects in the background whenever necessary, so only the folder's
+  // permissions restrict which processes may listen. In a folder that belongs
+  // to this user alone, only this user and root can.
   char why[abi::kPathBytes + 128];
   if (!abi::IsTrustedPath(path.c_str(), why, sizeof(why))) {
     return absl::PermissionDeniedError(why);
@@ -204,7 +205,8 @@ absl::StatusOr<ClientSocket> ClientSocket::Connect(const std::string& path) {
   absl::StatusOr<SocketHandle> handle = Open(ZMQ_DEALER, path);
   if (!handle.ok()) return handle.status();
   Set(handle->socket, ZMQ_IMMEDIATE, 1);  // no queue without a connection
-  // Tries again this often, in ms, so that a restarted daemon is found soon.
+  // Interval of ZeroMQ's connection attempts, in ms, so that a restarted daemon
+  // is found soon.
   Set(handle->socket, ZMQ_RECONNECT_IVL, 100);
   if (zmq_connect(handle->socket, Address(path).c_str()) != 0) {
     return ZmqError("connect", path);

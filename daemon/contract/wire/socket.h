@@ -22,12 +22,12 @@ struct RemoteDaemon {
   std::string host;
   uint16_t port = 0;
   std::string key;
-  // Returns the present key, if it can change; empty if there is none. May be
-  // null.
+  // Returns the daemon's present key, if it can change; empty if there is none.
+  // The function may be null.
   std::function<std::string()> key_now = nullptr;
 };
 
-// A ZeroMQ context and one socket of it. ZeroMQ's own thread does the I/O.
+// A ZeroMQ context with one socket. ZeroMQ's own thread does the I/O.
 struct SocketHandle {
   SocketHandle() = default;
   SocketHandle(SocketHandle&& other) noexcept;
@@ -53,17 +53,19 @@ class ServerSocket {
     std::string bytes;
   };
 
-  // Replaces any file at `path`: the caller holds the GPU's lock.
+  // Replaces any file at `path`, which is safe because the caller holds the
+  // GPU's lock.
   static absl::StatusOr<ServerSocket> Bind(const std::string& path);
-  // Takes messages at a TCP address as well, only from machines that `keys`
-  // trusts (CURVE). An error if this machine has no keys.
+  // Also accepts messages at a TCP address, only from machines that `keys`
+  // trusts (CURVE). Returns an error if this machine has no keys.
   absl::Status AlsoBind(const std::string& host, uint16_t port,
                         const KeyFolder& keys);
-  // Number of connections refused there, by cause.
+  // Returns the number of connections refused at the TCP address, by cause.
   FaultCounts refused() const {
     return gate_ == nullptr ? FaultCounts{} : gate_->refused();
   }
-  // Why it refuses all machines there; empty if it does not.
+  // Returns why all machines are refused at the TCP address; empty if they are
+  // not.
   std::string trouble() const {
     return gate_ == nullptr ? "" : gate_->trouble();
   }
@@ -71,7 +73,8 @@ class ServerSocket {
   int descriptor() const;
   absl::optional<Incoming> Receive();
   bool HasIncoming() const;
-  // False if the peer has gone or reads too slowly: the message is dropped.
+  // Returns false if the peer has gone or reads too slowly. The message is then
+  // dropped.
   bool Send(const std::string& peer, absl::string_view bytes);
 
  private:
@@ -81,30 +84,31 @@ class ServerSocket {
   std::unique_ptr<KeyGate> gate_;  // ends before the socket; null: no TCP
 };
 
-// A proxy's, a leader's or fsctl's end. Connects, and reconnects, in the
-// background. Confined to one thread. No call blocks; descriptor() is as
-// ServerSocket's.
+// A proxy's, a leader's or fsctl's end. Connects and reconnects in the
+// background. Confined to one thread. No call blocks; descriptor() works as in
+// ServerSocket.
 class ClientSocket {
  public:
   // PermissionDenied if another user can put a socket at `path`.
   static absl::StatusOr<ClientSocket> Connect(const std::string& path);
   // Connects to a daemon of another machine, by CURVE with this machine's `own`
-  // keys. An address at which another program listens looks like one without a
-  // listener.
+  // keys. If another program listens at the address, that looks the same as an
+  // address without a listener.
   static absl::StatusOr<ClientSocket> Connect(const RemoteDaemon& daemon,
                                               const KeyPair& own);
 
   int descriptor() const;
   absl::optional<std::string> Receive();
-  // False while there is no connection: nothing is kept for later.
+  // Returns false while there is no connection; the message is then dropped,
+  // not kept for later.
   bool Send(absl::string_view bytes);
 
  private:
   explicit ClientSocket(SocketHandle handle) : handle_(std::move(handle)) {}
-  // Connects again if the daemon is silent. ZeroMQ itself restores a connection
+  // Reconnects if the daemon is silent. ZeroMQ itself restores a connection
   // that broke, but never one that ended by bytes outside its protocol, such as
-  // a damaged frame of CURVE: the daemon would then be silent forever. The same
-  // is true if its machine has other keys now.
+  // a damaged CURVE frame: the daemon would then be silent forever. The same
+  // happens if the daemon's machine has other keys now.
   void ConnectAgainIfSilent();
 
   SocketHandle handle_;

@@ -8,9 +8,10 @@
 
 namespace fineserve::wire {
 
-// A request's terms, to the wire and back. A peer may have sent any numbers:
-// durations read from it are limited to 35 years, and a prompt has a token. A
-// request that runs already keeps only what its engine's books need.
+// Converts a request's terms to the wire and back. A peer may have sent any
+// numbers: durations read from it are limited to 35 years, and a prompt has at
+// least one token. A request that is already running keeps only what its
+// engine's books need.
 int64_t Duration(uint64_t us);
 void SetTerms(const verdict::Terms& terms, SubmitT* submit);
 void SetTerms(const verdict::Terms& terms, RunningRequestT* running);

@@ -6,8 +6,8 @@
 #include "daemon/contract/verdict/verdict.h"
 #include "daemon/contract/wire/message.h"
 
-// Codes of a verdict on the wire, and their meanings. Meanings that only the
-// proxy uses have no code.
+// Converts the codes of a verdict on the wire to their meanings and back.
+// Meanings that only the proxy uses have no code.
 
 namespace fineserve::wire {
 
@@ -21,7 +21,7 @@ constexpr Outcome CodeOf(verdict::Outcome outcome) {
   return static_cast<Outcome>(outcome);
 }
 
-// A code that a newer daemon sent becomes the nearest that is known.
+// A code that only a newer daemon knows becomes the nearest known one.
 constexpr verdict::Refusal MeaningOf(Refusal code) {
   return code > Refusal::MAX ? verdict::Refusal::kNoEngine
                              : static_cast<verdict::Refusal>(code);

@@ -23,7 +23,7 @@ constexpr uint8_t kMore = 1;
 constexpr uint8_t kLong = 2;
 constexpr uint8_t kCommand = 4;
 
-// More than any command of the protocol needs.
+// Larger than any command of the protocol.
 constexpr uint64_t kCommandBytes = 4096;
 constexpr size_t kTtlBytes = 2;  // in front of what a PING says
 
@@ -38,7 +38,7 @@ std::string Number(uint32_t value) {
   return std::string(reinterpret_cast<const char*>(&big), sizeof(big));
 }
 
-// With its size in one byte in front.
+// Returns the text with its size in one byte in front.
 std::string Short(absl::string_view text) {
   return absl::StrCat(std::string(1, static_cast<char>(text.size())), text);
 }
@@ -64,7 +64,8 @@ absl::Status Wrong(absl::string_view what) {
   return absl::InvalidArgumentError(what);
 }
 
-// Takes the next short field, which follows its size in one byte, off `from`.
+// Removes the next short field, which is preceded by its size in one byte, from
+// `from` and returns it.
 absl::optional<absl::string_view> TakeShort(absl::string_view* from) {
   if (from->empty()) return absl::nullopt;
   const auto size = static_cast<uint8_t>(from->front());
@@ -86,7 +87,8 @@ absl::optional<absl::string_view> TakeLong(absl::string_view* from) {
   return taken;
 }
 
-// A peer that speaks something else is known by its first byte.
+// Checks the greeting. A peer that speaks another protocol is recognised by its
+// first byte.
 absl::Status CheckGreeting(absl::string_view greeting) {
   const auto at = [&](size_t place) {
     return static_cast<uint8_t>(greeting[place]);
@@ -103,7 +105,7 @@ absl::Status CheckGreeting(absl::string_view greeting) {
                             absl::CHexEscape(mechanism), "\", not NULL"));
 }
 
-// `properties`: of READY; each a name and a value.
+// Checks the `properties` of READY; each is a name and a value.
 absl::Status CheckReady(absl::string_view properties) {
   absl::string_view type;
   while (!properties.empty()) {
@@ -165,7 +167,8 @@ absl::StatusOr<size_t> ZmtpReader::Read(absl::string_view received,
   }
 }
 
-// The frame that `received` begins with; none, of 0 bytes, if it is not whole.
+// Returns the frame at the start of `received`; an empty one, of 0 bytes, if it
+// is not complete.
 absl::StatusOr<ZmtpReader::Frame> ZmtpReader::FrontFrame(
     absl::string_view received) {
   Frame frame;

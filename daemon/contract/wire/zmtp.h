@@ -24,7 +24,8 @@
 
 namespace fineserve::wire {
 
-// The first bytes that a DEALER sends, whatever the other side says.
+// Returns the first bytes that a DEALER sends, which do not depend on the other
+// side.
 std::string ZmtpOpening();
 
 // Appends `bytes`, as one message, to `sent`.
@@ -38,9 +39,9 @@ class ZmtpReader {
   using OnMessage = std::function<void(absl::string_view bytes)>;
 
   // Takes the whole frames of `received`, which begins where the former call
-  // stopped, and returns the number of their bytes. Replies are appended to
-  // `sent`. After an error, which says what was wrong with the peer's bytes,
-  // the connection has to be closed.
+  // stopped, and returns the number of their bytes. Appends replies to `sent`.
+  // After an error, which says what was wrong with the peer's bytes, the caller
+  // must close the connection.
   absl::StatusOr<size_t> Read(absl::string_view received,
                               const OnMessage& on_message, std::string* sent);
 

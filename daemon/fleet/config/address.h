@@ -12,12 +12,12 @@ namespace fineserve::config {
 inline constexpr uint32_t kMostPort = UINT16_MAX;
 
 // Splits "127.0.0.1:8000"; an IPv6 address is in brackets, which are not part
-// of `host`. InvalidArgument, saying how to write it, and nothing set, if there
-// is no host or no port from 0 to 65535.
+// of `host`. Returns InvalidArgument, saying how to write the address, and sets
+// nothing, if there is no host or no port from 0 to 65535.
 absl::Status SplitAddress(absl::string_view text, std::string* host,
                           uint16_t* port);
 
-// Address on which a server listens; off without a port.
+// Address on which a server listens. Without a port, the server is off.
 struct ListenAddress {
   std::string host;
   uint16_t port = 0;
@@ -26,8 +26,9 @@ struct ListenAddress {
   bool operator==(const ListenAddress&) const = default;
 };
 
-// As SplitAddress; a port alone ("9470" or ":9470") means this machine only, so
-// that opening a port to others always takes an explicit address. "off": none.
+// Parses as SplitAddress does. A port alone ("9470" or ":9470") means this
+// machine only, so that opening a port to others always takes an explicit
+// address. "off": none.
 absl::Status SetListenAddress(const std::string& text, ListenAddress* out);
 
 }  // namespace fineserve::config

@@ -11,7 +11,7 @@
 namespace fineserve::config {
 namespace {
 
-// A text that `parse` understands.
+// A setter for a text that `parse` understands.
 template <typename T>
 Setter Parsed(absl::Status (*parse)(const std::string&, T*), T* out,
               const char* what = "a size in quotes, like \"16GiB\"") {

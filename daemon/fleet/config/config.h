@@ -78,7 +78,7 @@ struct Config {
   uint64_t slab_bytes = 0;             // 0: chosen
   PoolSize store = {.is_auto = true};  // host memory for what is evicted
   std::vector<EngineRule> engines;
-  // Together with the shipped ones at most abi::kRuleCapacity.
+  // At most abi::kRuleCapacity, including the shipped rules.
   std::vector<FrameRule> rules;
   std::vector<std::string> shipped_rules = DefaultShippedRules();
 };
@@ -88,15 +88,15 @@ struct Config {
 // a bad size. NotFound if the file cannot be read.
 absl::StatusOr<Config> ReadConfig(const std::string& path);
 
-// Values that log_level may have.
+// Returns the values that log_level may have.
 std::vector<std::string> LogLevels();
 
-// The first rule that matches the engine's name, or an empty one. If the rule
-// gives neither floor nor cap, it has the fleet's.
+// Returns the first rule that matches the engine's name, or an empty one. If
+// the rule gives neither floor nor cap, it gets the fleet's.
 EngineRule RuleOf(const Config& config, const std::string& engine_name);
 
-// The frame rules for an engine of this name, in the order in which they are
-// to be tried: the file's own, then the shipped ones.
+// Returns the frame rules for an engine of this name, in the order in which
+// they are tried: the file's own, then the shipped ones.
 std::vector<abi::Rule> RulesFor(const Config& config,
                                 const std::string& engine_name);
 

@@ -52,14 +52,16 @@ std::string FleetEngine::CudaGpus() const {
   return absl::StrJoin(gpus, ",");
 }
 
-// fineserved knows a MIG instance by the bytes of its UUID alone.
+// fineserved knows a MIG instance only by the bytes of its UUID, so the prefix
+// is replaced here.
 std::string FleetEngine::CudaGpu() const {
   return is_mig ? absl::StrCat("MIG-", absl::StripPrefix(gpu, "GPU-")) : gpu;
 }
 
 namespace {
 
-// Index of the GPU among the machine's; their number if it is not one of them.
+// Returns the index of the GPU among the machine's; the number of its GPUs if
+// it is not one of them.
 size_t IndexOf(const Machine& machine, absl::string_view gpu) {
   const auto is_it = [gpu](const std::string& own) {
     return !gpu.empty() && finding::MayBeOneGpu(own, gpu);

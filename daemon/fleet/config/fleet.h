@@ -14,25 +14,25 @@
 
 namespace fineserve::config {
 
-// A model that clients ask for by one name.
+// A model that clients request by name.
 struct FleetModel {
   std::string name;
   std::vector<std::string> aliases = {};  // other names that clients send
-  // Names by which its engines serve LoRA adapters of it.
+  // Names under which its engines serve LoRA adapters for this model.
   std::vector<std::string> adapters = {};
   uint32_t slo_ttft_ms = 0;
   uint32_t slo_tpot_ms = 0;      // 0: none
   uint32_t chunk_tokens = 2048;  // prefill tokens of one step
   uint32_t max_batch = 256;      // sequences of one step
   uint32_t block_tokens = 16;
-  // Over all layers; 0: not given, which is enough for views.
+  // Bytes over all layers. 0: not given, which is acceptable for views.
   uint64_t kv_token_bytes = 0;
   bool counts_prompts = false;  // by an engine's /tokenize; else estimated
   absl::optional<StepProfile> profile = {};  // none: learnt while serving
   std::string profile_path = {};       // of the file that has it, if one does
   bool kv_bytes_from_profile = false;  // kv_token_bytes too
-  // Read by the planner alone. The planner uses the rate (requests/s) and the
-  // means until it has seen requests.
+  // Only the planner reads these. It uses the rate (requests/s) and the means
+  // until it has seen requests.
   absl::optional<MeasuredProfile> measured = {};  // if a file has the profile
   double expected_rate = 0;
   double expected_prompt_tokens = 0;
@@ -41,20 +41,21 @@ struct FleetModel {
   // Another model, or an OutsideModel, that takes requests which this one
   // cannot serve; empty: none.
   std::string fallback = {};
-  // Read by the planner alone: memory of each GPU that an engine keeps while it
-  // runs or rests (0: not counted), and host memory of its processes (0: as
+  // Only the planner reads these: memory of each GPU that an engine keeps while
+  // it runs or rests (0: not counted), and host memory of its processes (0: as
   // daemons measure it).
   uint64_t context_bytes = {};
   uint64_t process_bytes = {};
   bool operator==(const FleetModel&) const = default;
 
   bool IsAdapter(absl::string_view asked) const;
-  // True if clients mean it by `asked`: its name, an alias or an adapter.
+  // True if clients mean this model by `asked`: its name, an alias or an
+  // adapter.
   bool HasName(absl::string_view asked) const;
 };
 
-// One server of a model; or, where an [[engine]] lists several GPUs, one of the
-// places that it may run at, of which the planner chooses.
+// One server of a model; or, if an [[engine]] lists several GPUs, one of the
+// places at which it may run, from which the planner chooses.
 struct FleetEngine {
   std::string name;   // as fineserved knows it: $FINESERVE_ENGINE
   std::string model;  // a FleetModel's name
@@ -64,7 +65,7 @@ struct FleetEngine {
   bool is_mig = false;  // CUDA writes that UUID MIG-…, fineserved GPU-…
   bool gpu_by_index = false;  // its program takes no UUID for its GPU
   std::vector<std::string> command = {};  // empty: not started by `fsctl up`
-  // On top of the environment of `fsctl up`, by variable.
+  // Environment variables that are added to the environment of `fsctl up`.
   std::map<std::string, std::string> environment = {};
   bool view = true;  // its KV is a view of the pool
   // Its share of its model's requests, in requests per second. If all of a
@@ -73,42 +74,42 @@ struct FleetEngine {
   uint64_t floor_bytes = 0;  // of a view: always leased to it
   uint64_t cap_bytes = 0;    // of a view: never more; 0: no limit
   bool is_place = false;     // the planner says whether it runs
-  // Seconds without an answer to /health after which `fsctl up` restarts an
-  // engine that has served; 0: never.
+  // `fsctl up` restarts an engine that has served after this many seconds
+  // without an answer to /health; 0: never.
   uint32_t restart_after_s = 120;
   // `fsctl up` starts it when a request for its model waits, and stops it after
   // this many seconds without one; 0: never.
   bool on_request = false;
   uint32_t stop_after_s = 0;
-  // An autoscaler starts and ends it, so its absence is no trouble (design note
-  // 0046).
+  // An autoscaler starts and ends it, so its absence is not an error (design
+  // note 0046).
   bool is_scaled = false;
-  // Its memory may leave the GPU for the host (design note 0039), and does so
-  // by itself after this many seconds without a request; 0: never.
+  // Its memory may leave the GPU for the host (design note 0039). It leaves
+  // automatically after this many seconds without a request; 0: never.
   bool may_evict = false;
   uint32_t evict_after_s = 0;
   // GPUs of replicas whose weights it may read (design note 0048). `fsctl up`
-  // shows them to it after its own. Not in the file.
+  // lists them to it after its own GPUs. Not in the file.
   std::vector<std::string> peer_gpus = {};
-  // GPUs of its other ranks, as `gpu`, which is its first rank's; of one
-  // machine.
+  // GPUs of its other ranks, all on one machine, written as `gpu`, which is its
+  // first rank's.
   std::vector<std::string> rank_gpus = {};
   bool operator==(const FleetEngine&) const = default;
 
-  // `gpu` and `rank_gpus`, in the order of its ranks.
+  // Returns `gpu` and `rank_gpus`, in the order of its ranks.
   std::vector<std::string> Gpus() const;
   // True if one of its ranks is on the GPU of this UUID.
   bool IsOn(absl::string_view uuid) const;
-  // True if a GPU of the two may be one.
+  // True if a GPU of this engine may be the same as one of the other engine.
   bool MayShareGpuWith(const FleetEngine& other) const;
-  // Gpus() as CUDA writes them, separated by commas.
+  // Returns Gpus() in CUDA's notation, separated by commas.
   std::string CudaGpus() const;
   // `gpu` as CUDA writes it.
   std::string CudaGpu() const;
   // True if `environment` sets which GPUs its processes see.
   bool NamesItsGpus() const;
-  // The GPUs that `fsctl up` shows it, as CUDA writes them; empty: it sees what
-  // its environment lets it see.
+  // Returns the GPUs that `fsctl up` makes visible to it, in CUDA's notation;
+  // empty if its environment decides what it sees.
   std::vector<std::string> ShownGpus() const;
 };
 
@@ -124,7 +125,8 @@ struct OutsideModel {
   bool operator==(const OutsideModel&) const = default;
 };
 
-// Paths of clients that the proxy does not know and passes to an engine.
+// Paths of client requests that the proxy does not know and passes to an
+// engine.
 struct OtherPaths {
   bool all = false;                 // but those by which engines are operated
   std::vector<std::string> listed;  // "/v1/tools/*": all behind /v1/tools
@@ -138,8 +140,8 @@ struct ProxySettings {
   std::string admin_host = "127.0.0.1";
   uint16_t admin_port = 8001;
   bool fail_open = true;  // without a daemon: admit; false: answer 503
-  // Choice between GPUs whose engines have no target rates: by the least
-  // outstanding tokens instead of the least predicted TTFT.
+  // If true, the proxy chooses between GPUs whose engines have no target rates
+  // by the least outstanding tokens instead of the least predicted TTFT.
   bool least_load = false;
   // Requests for these paths go to an engine without asking admission; all
   // other paths are refused.
@@ -147,7 +149,7 @@ struct ProxySettings {
   std::string keys_path;    // of a file with one API key per line; empty: none
   std::string ledger_path;  // of the file that counts what named keys spend
   bool open = false;        // a reload may take the keys away
-  // True if every client may set its priority, SLOs and tenant; otherwise, if
+  // If true, every client may set its priority, SLOs and tenant; otherwise, if
   // there are keys, only clients with a marked key may.
   bool all_may_set_service = false;
   std::vector<std::string> origins;      // of pages that may ask; "*": all
@@ -159,7 +161,7 @@ struct ProxySettings {
   bool operator==(const ProxySettings&) const = default;
 };
 
-// Settings by which the leader plans while engines serve (design note 0024).
+// Settings for the leader's planning while engines serve (design note 0024).
 // Times in s.
 struct PlannerSettings {
   bool on = false;  // the file has a [planner]
@@ -171,20 +173,21 @@ struct PlannerSettings {
   double start_s = 600;     // an engine that does not serve by then is given up
   double drain_s = 300;     // what an engine still runs then is broken off
   // Memory of each machine that engines' processes and the stores may use; 0:
-  // what its daemons read.
+  // the amount that its daemons read.
   uint64_t host_bytes = {};
   bool operator==(const PlannerSettings&) const = default;
 };
 
-// Settings by which equal replicas give weights for KV (design note 0047).
+// Settings for equal replicas that give up weights to make room for KV (design
+// note 0047).
 struct OverloadSettings {
   bool may_drop = true;  // if there is a link
-  // One way between two GPUs that have access to each other's memory, in
-  // 10^9 bytes/s; 0: none, and nothing is dropped.
+  // Bandwidth in one direction between two GPUs that have access to each
+  // other's memory, in 10^9 bytes/s; 0: no such access, and nothing is dropped.
   double link_gb_s = 0;
   // The most often that one step reads the same byte over the link. A full step
   // of 2,048 tokens reads it sixteen times, once for each row block, unless the
-  // GPU caches a peer's lines, which no GPU has shown yet.
+  // GPU caches a peer's lines. No GPU has been seen to do that yet.
   uint32_t rereads = 16;
   bool operator==(const OverloadSettings&) const = default;
 
@@ -197,7 +200,7 @@ struct HostPort {
   bool operator==(const HostPort&) const = default;
 };
 
-// One of several machines of a fleet.
+// One machine of a fleet that has several.
 struct Machine {
   std::string name;
   std::string host;               // where the others reach it
@@ -212,19 +215,19 @@ struct ClusterSettings {
 
   std::string name = "fleet";  // of several fleets in one etcd
   std::vector<HostPort> etcd;
-  // Port on which the daemon of a machine's first GPU listens for the others;
-  // the next GPU's daemon has the next port.
+  // Port on which the daemon of a machine's first GPU listens for the other
+  // machines; the next GPU's daemon has the next port.
   uint16_t port = 7480;
   uint32_t ttl_s = 5;  // of a machine's lease
   std::vector<Machine> machines;
   bool operator==(const ClusterSettings&) const = default;
 
   bool IsOn() const { return machines.size() > 1; }
-  // The machine that has the GPU; null if none has. Abbreviated UUIDs match if
-  // one is a prefix of the other.
+  // Returns the machine that has the GPU; null if none has it. Abbreviated
+  // UUIDs match if one is a prefix of the other.
   const Machine* MachineOf(absl::string_view gpu) const;
   const Machine* Named(absl::string_view machine) const;
-  // The port of the GPU's daemon; 0 if no machine has the GPU.
+  // Returns the port of the GPU's daemon; 0 if no machine has the GPU.
   uint16_t PortOf(absl::string_view gpu) const;
 };
 
@@ -329,7 +332,7 @@ struct Fleet {
   PlannerSettings planner;
   ClusterSettings cluster;
   std::string policy = "fineserve";
-  // Policy that chooses the idle engine that leaves the GPU when others need
+  // Policy that chooses which idle engine leaves the GPU when others need
   // memory (evict::EvictionPolicyNamed).
   std::string eviction_policy = "slack";
   std::vector<FleetModel> models;
@@ -339,19 +342,21 @@ struct Fleet {
 
   bool operator==(const Fleet&) const = default;
 
-  // Index into `models`; models.size() if there is none of this name.
+  // Returns the index into `models`; models.size() if there is no model of this
+  // name.
   size_t ModelIndex(const std::string& name) const;
 
-  // The engine of this name; null if there is none.
+  // Returns the engine of this name; null if there is none.
   const FleetEngine* Engine(absl::string_view name) const;
-  // The model outside of this name; null if there is none.
+  // Returns the OutsideModel of this name; null if there is none.
   const OutsideModel* Outside(absl::string_view name) const;
 
-  // Memory of the GPU's machine that engines' processes and the stores may use;
-  // 0: the file does not say.
+  // Returns the memory of the GPU's machine that engines' processes and the
+  // stores may use; 0 if the file does not say.
   uint64_t HostBytesOf(absl::string_view gpu) const;
 
-  // This fleet with only those engines whose gpu is written exactly so.
+  // Returns this fleet with only those engines whose gpu is written exactly
+  // like this.
   Fleet OfGpu(const std::string& gpu) const;
 };
 
@@ -360,12 +365,12 @@ struct Fleet {
 // cannot be read.
 absl::StatusOr<Fleet> ReadFleet(const std::string& path);
 
-// The absolute path that identifies a fleet. Links in it are not resolved,
-// since their targets may be replaced while the fleet stays the same, as when
-// Kubernetes updates a ConfigMap.
+// Returns the absolute path that identifies a fleet. Links in it are not
+// resolved, since their targets may be replaced while the fleet stays the same,
+// as when Kubernetes updates a ConfigMap.
 std::string FleetPath(const std::string& path);
 
-// True if two such paths name one fleet: they are equal, or lead to the same
+// True if both paths name the same fleet: they are equal, or lead to the same
 // file now.
 bool IsSameFleet(const std::string& a, const std::string& b);
 

@@ -18,7 +18,8 @@ constexpr char kVariable[] = "env ";
 
 class Digest {
  public:
-  // With its length, so that two texts are not taken for one.
+  // Hashes the text with its length, so that two texts in a row differ from one
+  // joined text.
   void Add(absl::string_view text) {
     hash_ = base::Hash(text, base::Hash(absl::StrCat(text.size(), ":"), hash_));
   }
@@ -97,8 +98,8 @@ SectionDescription DescribeCluster(const ClusterSettings& c) {
   return d;
 }
 
-// Uses the file's digest instead of its path, since the profile may have been
-// measured again.
+// Returns the profile's path with a digest of its content, since the profile
+// may have been measured again.
 std::string DescribeProfile(const FleetModel& m) {
   if (m.measured) {
     Digest digest;

@@ -15,12 +15,13 @@ using SectionDescription = std::map<std::string, std::string>;
 
 // A fleet as text, by section: "proxy", "scheduler", "planner", "cluster",
 // "model NAME", "engine NAME". Two fleets are the same if their descriptions
-// are. Processes tell each other of a fleet by it, so it has only digests of
+// are. Processes send each other this description, so it has only digests of
 // the values in an engine's environment, which may be secrets.
 using FleetDescription = std::map<std::string, SectionDescription>;
 FleetDescription Describe(const Fleet& fleet);
 
-// A digest that is the same for the same description in every process.
+// Returns a digest, which is the same for the same description in every
+// process.
 std::string DigestOf(const FleetDescription& description);
 
 struct KeyChange {
@@ -35,7 +36,8 @@ struct SectionChange {
   std::vector<KeyChange> keys = {};  // of one that was changed
   bool operator==(const SectionChange&) const = default;
 
-  // "llama-a" of "engine llama-a"; empty if the section is no engine.
+  // Returns "llama-a" for the section "engine llama-a"; empty if the section is
+  // not an engine.
   std::string Engine() const;
 };
 
@@ -44,11 +46,11 @@ struct SectionChange {
 std::vector<SectionChange> Differences(const FleetDescription& before,
                                        const FleetDescription& after);
 
-// True if a running engine must be restarted for the change: the key is part of
-// how it is started.
+// True if a running engine must be restarted for the change, because the key
+// affects how it is started.
 bool NeedsRestart(const SectionChange& change);
 
-// The [[engine]] of this name; null if there is none.
+// Returns the [[engine]] of this name; null if there is none.
 const SectionDescription* EngineIn(const FleetDescription& description,
                                    const std::string& name);
 

@@ -45,7 +45,8 @@ Setter Url(std::string* host, uint16_t* port) {
   };
 }
 
-// One of two words; `*is_first` if it is the first of them.
+// A setter for one of two words; sets `*is_first` to true if it is the first
+// one.
 Setter EitherOf(bool* is_first, const char* first, const char* second) {
   return [=](const toml::node& node) {
     std::string text;
@@ -55,7 +56,7 @@ Setter EitherOf(bool* is_first, const char* first, const char* second) {
   };
 }
 
-// "refuse", "forward", or a list of paths.
+// A setter for "refuse", "forward", or a list of paths.
 Setter Others(OtherPaths* others) {
   return [=](const toml::node& node) {
     if (!node.is_array()) {
@@ -71,8 +72,8 @@ Setter Others(OtherPaths* others) {
   };
 }
 
-// True for an origin as a browser writes it: no path after the host, not even a
-// slash.
+// True for an origin in the form that a browser sends: no path after the host,
+// not even a slash.
 bool IsOrigin(absl::string_view origin) {
   if (origin == "*") return true;
   const size_t host = origin.find("://");
@@ -163,7 +164,8 @@ std::string Trouble(const FleetModel& model) {
   return "";
 }
 
-// A name by which clients could mean another model as well; empty: none.
+// Returns a name of this model by which clients could also mean another model;
+// empty if there is none.
 std::string NameInUse(const FleetModel& model, const Fleet& fleet) {
   std::set<std::string> its;
   const auto is_used = [&](const std::string& name) {
@@ -202,7 +204,7 @@ Setter Model(const std::string& path, Fleet* fleet) {
          {"context", ByteSize(&m.context_bytes)},
          {"process", ByteSize(&m.process_bytes)}})(node);
     if (!s.ok()) return s;
-    // The fleet file's own value comes first.
+    // The fleet file's own value takes precedence over the profile's.
     m.kv_bytes_from_profile = kv_token_bytes == 0 && m.kv_token_bytes != 0;
     if (kv_token_bytes != 0) {
       m.kv_token_bytes = kv_token_bytes;
@@ -229,8 +231,8 @@ struct WrittenEngine {
   absl::optional<std::vector<NamedGroup>> gpus;  // if it lists its places
   StockEngine stock;
   toml::source_region source;
-  // {port} and the like in the command mean the engine's own, as they do if it
-  // has `gpus`.
+  // If true, {port} and the like in the command are replaced by the engine's
+  // own values, as they are if it has `gpus`.
   bool is_filled_in = false;
 
   size_t ports() const { return gpus ? gpus->size() : 1; }
@@ -245,7 +247,7 @@ Setter Gpu(NamedGpu* gpu) {
   };
 }
 
-// A UUID, or a list of those of an engine's ranks.
+// A setter for a UUID, or a list of the UUIDs of an engine's ranks.
 Setter RanksGpus(NamedGroup* group) {
   return [=](const toml::node& node) {
     const auto add = [group](const toml::node& one) {
@@ -269,7 +271,8 @@ Setter Places(absl::optional<std::vector<NamedGroup>>* gpus) {
   };
 }
 
-// Checks that the engine may join the fleet; errors come without file and line.
+// Checks that the engine may join the fleet. Errors do not contain file and
+// line.
 absl::Status CheckEngine(const FleetEngine& e, const Fleet& fleet) {
   if (absl::Status s = CheckName(e); !s.ok()) return s;
   if (absl::Status s = CheckApart(e, fleet); !s.ok()) return s;
@@ -293,7 +296,7 @@ absl::Status CheckEngine(const FleetEngine& e, const Fleet& fleet) {
   return CheckShare(e.floor_bytes, e.cap_bytes);
 }
 
-// The ports of all addresses that the file tells.
+// Returns the ports of all addresses that the file gives.
 std::set<uint16_t> GivenPorts(const std::vector<WrittenEngine>& engines,
                               const Fleet& fleet) {
   std::set<uint16_t> reported = {fleet.proxy.listen_port,
@@ -306,7 +309,7 @@ std::set<uint16_t> GivenPorts(const std::vector<WrittenEngine>& engines,
   return reported;
 }
 
-// True if the engine gets its port from the file, whichever key it comes from.
+// True if the engine takes its port from the file, whichever key gives it.
 bool TakesItsPort(const WrittenEngine& written) {
   const std::vector<std::string>& command = written.engine.command;
   return !written.stock.kind.empty() ||
@@ -317,11 +320,11 @@ bool TakesItsPort(const WrittenEngine& written) {
 }
 
 // Gives the engine the name and the address that the file leaves out. `*ports`
-// are in use. Errors come without their place, as below.
+// are in use. Errors do not contain file and line, as in Add.
 absl::Status Derive(const Fleet& fleet, std::set<uint16_t>* ports,
                     WrittenEngine* written) {
   FleetEngine& e = written->engine;
-  // A hub's names contain a slash, which an engine's name may not.
+  // Model names of a hub contain a slash, which an engine's name may not.
   if (e.name.empty()) e.name = absl::StrReplaceAll(e.model, {{"/", "-"}});
   if (e.name.empty()) {
     return absl::InvalidArgumentError(
@@ -379,7 +382,7 @@ absl::Status Add(const WrittenEngine& written, Fleet* fleet) {
   return absl::OkStatus();
 }
 
-// Adds all of them, once models and machines are known.
+// Adds all written engines, once models and machines are known.
 absl::Status AddAll(const std::string& path, std::vector<WrittenEngine> engines,
                     Fleet* fleet) {
   std::set<uint16_t> ports = GivenPorts(engines, *fleet);
@@ -431,7 +434,7 @@ Setter Engine(const std::string& path, std::vector<WrittenEngine>* engines) {
   });
 }
 
-// Checks how fsctl up is to start it.
+// Checks that fsctl up can start the engine.
 absl::Status CheckStart(const std::string& path, const Fleet& fleet,
                         const FleetEngine& engine) {
   const char* wrong = nullptr;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr absl::string_view kPort = "{port}";
 
-// Says what is wrong with the GPUs that `key` lists; empty if nothing is.
+// Says what is wrong with the GPUs that `key` lists; empty if they are right.
 std::string TroubleWith(const NamedGroup& gpus, absl::string_view key) {
   if (gpus.empty())
     return absl::StrCat(key, " is empty; name at least one GPU");

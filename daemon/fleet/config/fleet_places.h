@@ -11,41 +11,41 @@
 
 namespace fineserve::config {
 
-// A GPU as a fleet file names it, "GPU-…" or "MIG-…".
+// A GPU as written in a fleet file, "GPU-…" or "MIG-…".
 struct NamedGpu {
-  // GPU-…, since fineserved knows a MIG instance by the bytes of its UUID
-  // alone; maybe only how it begins.
+  // Begins with GPU-, since fineserved knows a MIG instance only by the bytes
+  // of its UUID; may be only the beginning of the UUID.
   std::string uuid;
   bool is_mig = false;
 };
 NamedGpu GpuOf(absl::string_view text);
-// The GPUs of an engine's ranks, the first rank's first.
+// The GPUs of an engine's ranks, in order of rank.
 using NamedGroup = std::vector<NamedGpu>;
 
-// InvalidArgument in one line with the fix, if the GPUs are not those of an
-// engine. Sets its `gpu` and `rank_gpus`.
+// Sets the engine's `gpu` and `rank_gpus`. Returns InvalidArgument in one line
+// with the fix, if one engine cannot use these GPUs.
 absl::Status SetGpus(const NamedGroup& group, FleetEngine* engine);
 
-// InvalidArgument: engine "NAME": what.
+// Returns InvalidArgument, "engine "NAME": what".
 absl::Status WrongEngine(const FleetEngine& engine, absl::string_view what);
 
-// Replaces {name}, {port} and {gpu} in its command and environment by its own.
-// If it has no GPU, {gpu} stays.
+// Replaces {name}, {port} and {gpu} in the engine's command and environment by
+// its values. If it has no GPU, {gpu} stays.
 void FillInOwn(FleetEngine* engine);
 
 // Expands an [[engine]] that lists `gpus` into one engine on each group of
-// them, in their order. The one on gpus[i] is called NAME-i and has port + i;
-// its command gets its own {name}, {port} and {gpu}. InvalidArgument in one
-// line with the fix.
+// them, in their order. The engine on gpus[i] is called NAME-i and has port +
+// i; its command gets its own {name}, {port} and {gpu}. Errors are
+// InvalidArgument in one line with the fix.
 absl::StatusOr<std::vector<FleetEngine>> PlacesOf(
     const FleetEngine& engine, const std::vector<NamedGroup>& gpus);
 
-// InvalidArgument in one line with the fix if the engine cannot be called so:
-// names are part of file names, of metrics and of what fsctl prints.
+// Returns InvalidArgument in one line with the fix if the engine's name is not
+// allowed: names are part of file names, of metrics and of fsctl's output.
 absl::Status CheckName(const FleetEngine& engine);
 
-// InvalidArgument in one line if the fleet has an engine of this name, or if
-// one of the two is a place and they have one URL.
+// Returns InvalidArgument in one line if the fleet has an engine of this name,
+// or if it has an engine of the same URL and one of the two is a place.
 absl::Status CheckApart(const FleetEngine& engine, const Fleet& fleet);
 
 // Checks that the engine's address is not one on which the proxy itself

@@ -39,7 +39,8 @@ std::string Lacking(const FleetModel& model, const FleetEngine& place) {
                       ranks == 1 ? "one GPU" : absl::StrCat(ranks, " GPUs"));
 }
 
-// Another engine of its model that never moves; null if there is none.
+// Returns another engine of the same model that never moves; null if there is
+// none.
 const FleetEngine* FixedSibling(const Fleet& fleet, const FleetEngine& place) {
   for (const FleetEngine& e : fleet.engines) {
     if (e.model == place.model && !e.is_place) return &e;
@@ -132,8 +133,8 @@ absl::Status CheckMachine(const Machine& m, const ClusterSettings& cluster) {
                    " on; give port a smaller number"));
 }
 
-// The part of `rest` in front of its path has a port; a colon of an IPv6
-// address is in brackets.
+// True if the authority, the part of a URL in front of its path, has a port.
+// The colons of an IPv6 address are within brackets.
 bool HasPort(absl::string_view authority) {
   const size_t bracket = authority.rfind(']');
   const size_t colon = authority.rfind(':');

@@ -10,8 +10,8 @@
 
 namespace fineserve::config {
 
-// The parts of the fleet file at `path` that the planner alone reads: its own
-// section, and the expected demand on a model.
+// Setters for the parts of the fleet file at `path` that only the planner
+// reads: its own section, and the expected demand on a model.
 Setter Planner(const std::string& path, PlannerSettings* planner);
 Setter Expected(const std::string& path, FleetModel* model);
 
@@ -20,22 +20,22 @@ Setter Expected(const std::string& path, FleetModel* model);
 // path.
 absl::Status CheckPlanned(const Fleet& fleet);
 
-// [cluster] of the fleet file at `path`.
+// A setter for [cluster] of the fleet file at `path`.
 Setter Cluster(const std::string& path, ClusterSettings* cluster);
 
 // Checks that each GPU of a fleet of several machines has exactly one machine.
 // InvalidArgument in one line with the fix, without the file's path.
 absl::Status CheckCluster(const Fleet& fleet);
 
-// Gives every engine whose URL, or command, says {host} the host of the machine
-// that has its GPU. To be called once all is read.
+// Replaces {host} in the URL or command of every engine by the host of the
+// machine that has its GPU. Must be called after the whole file is read.
 absl::Status PlaceOnMachines(Fleet* fleet);
 
-// The sections [[outside]] of the fleet file at `path`.
+// A setter for the sections [[outside]] of the fleet file at `path`.
 Setter Outside(const std::string& path, std::vector<OutsideModel>* outside);
 
-// Checks that each model outside has its own name, that each fallback is a
-// model, and that no chain of fallbacks leads back to its beginning.
+// Checks that each OutsideModel has a name of its own, that each fallback is a
+// model, and that no chain of fallbacks leads back to its beginning. Errors are
 // InvalidArgument in one line with the fix, without the file's path.
 absl::Status CheckFallbacks(const Fleet& fleet);
 

@@ -28,20 +28,21 @@ bool IsNameCharacter(char c) {
 }
 
 bool IsComponent(absl::string_view text) {
-  // A run of '*' would only slow matching down.
+  // A run of '*' is refused, because it would only slow matching down.
   return !text.empty() && !absl::ascii_isdigit(text[0]) && text != "*" &&
          !absl::StrContains(text, "**") &&
          std::all_of(text.begin(), text.end(), IsNameCharacter);
 }
 
-// <length><identifier>, or the bare text where a '*' makes the length unknown.
+// Returns <length><identifier>, or the bare text if it contains a '*', which
+// makes the length unknown.
 std::string SourceName(absl::string_view component) {
   if (absl::StrContains(component, '*')) return std::string(component);
   return absl::StrCat(component.size(), component);
 }
 
-// The last component of two or more, which may be a constructor or a destructor
-// of the one before.
+// Returns the last component of two or more. It may be a constructor or a
+// destructor of the component before it.
 std::string LastName(absl::string_view before, absl::string_view last) {
   if (last == before) return "C";
   if (last == absl::StrCat("~", before)) return "D";
@@ -69,7 +70,7 @@ std::string Translate(const std::vector<absl::string_view>& parts) {
   return absl::StrCat(parts[0], "|_Z*", SourceName(parts[0]), "*");
 }
 
-// Smaller allocations are never looked at (kLargeBytes in the shim).
+// The shim never examines smaller allocations (its kLargeBytes).
 constexpr uint64_t kLeastBytes = 2 << 20;
 
 const std::vector<RuleText>& Shipped() {
@@ -153,7 +154,7 @@ absl::StatusOr<FrameRule> MakeFrameRule(const RuleText& text) {
   for (const std::string& frame : text.frames) {
     const absl::StatusOr<std::string> pattern = SymbolPattern(frame);
     if (!pattern.ok()) return pattern.status();
-    // SymbolPattern keeps to the capacity.
+    // SymbolPattern has kept the text within the capacity.
     memcpy(rule.frames[rule.frame_count++], pattern->data(), pattern->size());
   }
   return made;

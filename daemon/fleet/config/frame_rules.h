@@ -30,7 +30,7 @@ namespace fineserve::config {
 // angle brackets, blanks) and for what is too long for abi::kPatternBytes.
 absl::StatusOr<std::string> SymbolPattern(const std::string& function);
 
-// A rule as the configuration gives it, with the engines it is for.
+// A rule from the configuration, with the engines to which it applies.
 struct FrameRule {
   std::string engine = "*";  // glob over the engine's name
   abi::Rule rule = {};
@@ -47,8 +47,8 @@ struct RuleText {
   bool kv = true;
 };
 
-// InvalidArgument with the fix: no name, neither frames nor module, too many
-// or too long, an empty range of sizes.
+// Checks and translates a [[rule]]. InvalidArgument with the fix: no name,
+// neither frames nor module, too many or too long, an empty range of sizes.
 absl::StatusOr<FrameRule> MakeFrameRule(const RuleText& text);
 
 // Rules that come with FineServe, by name. Sources of the function names:
@@ -61,7 +61,7 @@ absl::StatusOr<FrameRule> MakeFrameRule(const RuleText& text);
 //                 their weights in another way.
 std::vector<std::string> ShippedRuleNames();
 std::vector<std::string> DefaultShippedRules();
-// `name` is one of ShippedRuleNames().
+// Returns the shipped rule called `name`, one of ShippedRuleNames().
 FrameRule ShippedRule(const std::string& name);
 
 }  // namespace fineserve::config

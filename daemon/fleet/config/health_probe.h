@@ -9,9 +9,9 @@
 
 namespace fineserve::config {
 
-// An engine of a fleet serves while it answers GET /health with 200. This file
-// says what to send and how to read the answer. The callers have their own
-// sockets, since the proxy must not block and `fsctl up` may.
+// An engine of a fleet counts as serving while it answers GET /health with 200.
+// This file says what to send and how to read the answer. The callers have
+// their own sockets, since the proxy must not block and `fsctl up` may.
 
 std::string HealthRequest(const std::string& host, uint16_t port);
 

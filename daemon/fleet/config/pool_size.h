@@ -31,13 +31,15 @@ absl::Status SetPoolSize(const std::string& text, PoolSize* size);
 // Sets `reserve` from "20GiB" or "40%". InvalidArgument with the fix.
 absl::Status SetReserve(const std::string& text, Reserve* reserve);
 
-// The same for what is left free while engines serve.
+// Sets `headroom`, which is left free while engines serve, from the same forms.
+// InvalidArgument with the fix.
 absl::Status SetHeadroom(const std::string& text, Reserve* headroom);
 
-// The bytes of a reserve where `free_bytes` are free; may be more than that.
+// Returns the bytes of a reserve if `free_bytes` are free; may be more than
+// `free_bytes`.
 uint64_t ReserveBytes(const Reserve& reserve, uint64_t free_bytes);
 
-// The bytes of a headroom on a GPU of `total_bytes`.
+// Returns the bytes of a headroom on a GPU of `total_bytes`.
 uint64_t HeadroomBytes(const Reserve& headroom, uint64_t total_bytes);
 
 }  // namespace fineserve::config

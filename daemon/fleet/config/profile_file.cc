@@ -54,7 +54,7 @@ Setter Point(const std::string& path, std::vector<ProfilePoint>* points) {
   });
 }
 
-// The shortest text that is read back as the same number.
+// Returns the shortest text that is read back as the same number.
 std::string Number(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof(text), value);

@@ -23,7 +23,7 @@ struct StepProfile {
 };
 
 // Measurement of one batch of prompts of one length. A spread is the median
-// distance of the repetitions from their median, in parts of it.
+// distance of the repetitions from their median, as a fraction of that median.
 struct ProfilePoint {
   uint32_t batch = 0;
   uint32_t prompt_tokens = 0;  // of each, as the engine counts them
@@ -95,22 +95,24 @@ struct MeasuredProfile {
   bool operator==(const MeasuredProfile&) const = default;
 };
 
-// Reads a profile file. Errors as ReadFleet's.
+// Reads a profile file. Returns the same errors as ReadFleet.
 absl::StatusOr<MeasuredProfile> ReadProfile(const std::string& path);
 
 // Resolves the profile file `written` in a file at `path`: relative to that
 // file's folder, unless it is an absolute path.
 std::string ProfilePath(const std::string& path, const std::string& written);
 
-// The text of the file. ReadProfile gives back the same profile.
+// Returns the text of the profile's file, from which ReadProfile returns the
+// same profile.
 std::string ProfileText(const MeasuredProfile& profile);
 
 // Receives a profile and the path of its file.
 using TakeProfile = std::function<void(const std::string& found,
                                        const MeasuredProfile& profile)>;
 
-// The setter of `key`, in the file at `path`, whose value names a profile file.
-// Errors have the line of the file at `path`, then that of the profile file.
+// A setter for `key`, in the file at `path`, whose value names a profile file.
+// Errors have the line of the file at `path`, then the line of the profile
+// file.
 Setter ProfileKey(const std::string& path, const std::string& key,
                   TakeProfile take);
 

@@ -15,7 +15,8 @@ namespace {
 constexpr uint32_t kFirstPort = 20000;
 constexpr uint32_t kPorts = 10000;
 
-// A flag that is filled in, and the fleet file's key to use instead of it.
+// A flag that FineServe fills in, and the fleet file's key to use instead of
+// the flag.
 struct OwnFlag {
   std::string name;
   std::string value;
@@ -54,7 +55,7 @@ Launch LaunchOf(const StockEngine& stock, const FleetModel& model,
   return launch;
 }
 
-// Engines take --max_num_seqs and --max-num-seqs=8, too.
+// Engines also accept --max_num_seqs and --max-num-seqs=8.
 std::string FlagOf(const std::string& argument) {
   const std::string flag = argument.substr(0, argument.find('='));
   return absl::StrReplaceAll(flag, {{"_", "-"}});
@@ -78,7 +79,7 @@ bool SaysHowParallel(const StockEngine& stock) {
                      });
 }
 
-// Keys that mean nothing without `engine`.
+// Refuses keys that mean nothing without `engine`.
 absl::Status CheckCommand(const StockEngine& stock, const FleetEngine& engine) {
   const bool none = stock.checkpoint.empty() && stock.program.empty() &&
                     stock.arguments.empty();

@@ -13,7 +13,7 @@
 
 namespace fineserve::config {
 
-// An [[engine]] that names a stock engine in place of a command.
+// An [[engine]] that names a stock engine instead of a command.
 struct StockEngine {
   std::string kind;        // "vllm", "sglang"; empty: not a stock engine
   std::string checkpoint;  // what it loads: a folder, or a name of the hub
@@ -22,11 +22,11 @@ struct StockEngine {
   size_t ranks = 1;  // GPUs of the engine, and of each of its places
 };
 
-// Gives the engine the command that starts it: where it listens, the model's
-// name, the numbers that scheduler and engine must agree on, and its tensor
-// parallel size unless `arguments` say how it is parallel.
-// InvalidArgument in one line with the fix if something is missing or given
-// twice. An engine that is not a stock engine stays as it is.
+// Gives the engine the command that starts it: its address, the model's name,
+// the numbers that scheduler and engine must agree on, and its tensor parallel
+// size unless `arguments` say how it is parallel. InvalidArgument in one line
+// with the fix if something is missing or given twice. Leaves an engine that is
+// not a stock engine unchanged.
 absl::Status FillInCommand(const StockEngine& stock, const FleetModel& model,
                            FleetEngine* engine);
 

@@ -17,7 +17,7 @@
 namespace fineserve::config {
 namespace {
 
-// Null, with errno, if it cannot be read.
+// Returns the file's text; null, with errno, if it cannot be read.
 absl::optional<std::string> ReadAll(const std::string& path) {
   std::ifstream file(path);
   if (!file) return absl::nullopt;
@@ -43,7 +43,7 @@ absl::Status Apply(const std::string& path, const toml::table& table,
                              "\"; known here: ", absl::StrJoin(known, ", ")));
     }
     absl::Status s = setter->second(node);
-    // An error from a nested section has its place already.
+    // An error from a nested section already names file and line.
     if (!s.ok() && absl::StrContains(s.message(), path)) return s;
     if (!s.ok()) {
       return At(path, node.source(), absl::StrCat(name, ": ", s.message()));

@@ -1,9 +1,9 @@
 #ifndef DAEMON_FLEET_CONFIG_TOML_KEYS_H_
 #define DAEMON_FLEET_CONFIG_TOML_KEYS_H_
 
-// Reads our TOML files by a table of setters by key, so that an unknown key, a
-// wrong type or a bad value is an error that names file and line. For this
-// folder's .cc files: toml++ is expensive to compile.
+// Reads our TOML files by a table that maps each key to a setter, so that an
+// unknown key, a wrong type or a bad value is an error that names file and
+// line. For this folder's .cc files only: toml++ is expensive to compile.
 
 #include <cstdint>
 #include <functional>
@@ -33,7 +33,7 @@
 
 namespace fineserve::config {
 
-// Reads the value of one key; errors come without their place.
+// Reads the value of one key. Errors do not contain file and line.
 using Setter = std::function<absl::Status(const toml::node&)>;
 using Setters = std::map<std::string, Setter>;
 
@@ -44,28 +44,32 @@ Setter OneOf(std::string* out, std::vector<std::string> choices);
 Setter ByteSize(uint64_t* out);
 Setter Flag(bool* out);
 Setter Count(uint32_t* out, uint32_t least, uint32_t most);
-// A number ≥ 0, with or without a fraction.
+// A setter for a number ≥ 0, with or without a fraction.
 Setter Amount(double* out);
 Setter AmountIn(double* out, double least, double most);
-// A list whose elements `element` reads; `what` says how to write it.
+// A setter for a list whose elements `element` reads; `what` says how to write
+// the list.
 Setter List(const char* what, Setter element);
 Setter Texts(std::vector<std::string>* out);
-// A table of texts by names that are variables of an environment.
+// A setter for a table of texts, each with the name of an environment variable
+// as its key.
 Setter Variables(std::map<std::string, std::string>* out);
 // A table: [name] or { … }.
 Setter Section(const std::string& path, Setters setters);
-// [[name]]: `element` reads each one; its errors come with their place.
+// A setter for [[name]]: `element` reads each section, and its errors already
+// name file and line.
 Setter Sections(const std::string& name, Setter element);
 
 // Checks an engine's share of the pool: its `cap` (0: no limit) must not be
 // less than its `floor`.
 absl::Status CheckShare(uint64_t floor_bytes, uint64_t cap_bytes);
 
-// InvalidArgument "PATH:LINE: what".
+// Returns InvalidArgument, "PATH:LINE: what".
 absl::Status At(const std::string& path, const toml::source_region& source,
                 absl::string_view what);
 
-// Reads a file. NotFound if it cannot be read; otherwise as At.
+// Reads a file. NotFound if it cannot be read; other errors have the form of
+// At.
 absl::Status ReadToml(const std::string& path, const Setters& setters);
 
 }  // namespace fineserve::config

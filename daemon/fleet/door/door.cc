@@ -92,7 +92,8 @@ absl::StatusOr<driver::Descriptor> Connect(const std::string& path) {
   driver::Descriptor fd(
       socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!base::ConnectUnix(fd.get(), path)) {
-    // EAGAIN: the queue is full, so the process does not accept.
+    // EAGAIN means that the queue is full, because the process does not accept
+    // connections.
     return errno == EAGAIN ? Silent(path) : Gone(path);
   }
   if (!abi::IsTrustedPeer(fd.get(), path.c_str(), why, sizeof(why))) {
@@ -185,12 +186,13 @@ void Door::Turn() {
     if (events[i].data.fd == alarm_.get()) {
       TakeAlarm();
       LookAtDisk();
-      // A process that cannot accept a client cannot answer, either.
+      // Gives no sign of life if this process cannot accept a client, because
+      // it then cannot answer either.
       if (driver::MayAccept(listener_.get())) SetSignOfLife();
       Listen(true);
       continue;
     }
-    // A client that had to go in this round is already gone.
+    // A client that was dropped in this turn is already gone.
     const auto client = clients_.find(events[i].data.fd);
     if (client == clients_.end()) continue;
     if (!Serve(&client->second)) clients_.erase(client);
@@ -202,7 +204,8 @@ void Door::TakeAlarm() {
   (void)!read(alarm_.get(), &expirations, sizeof(expirations));
 }
 
-// The wall clock may be set while a process hangs.
+// Uses the monotonic clock, because the wall clock may be set while a process
+// hangs.
 void Door::SetSignOfLife() {
   const timespec times[] = {{0, UTIME_OMIT}, Monotonic()};
   utimensat(AT_FDCWD, path_.c_str(), times, 0);
@@ -232,7 +235,7 @@ void Door::Accept() {
   }
 }
 
-// Listens, or ceases to until the next sign of life.
+// Starts to accept clients, or stops until the next sign of life.
 void Door::Listen(bool listens) {
   const uint32_t what = listens ? uint32_t{EPOLLIN} : 0;
   Watch(events_, EPOLL_CTL_MOD, listener_.get(), what);

@@ -38,8 +38,8 @@ class Door {
  public:
   using Reply = std::function<Answer(const Question&)>;
 
-  // Makes the folder if it is not there. A socket of this name is replaced: the
-  // caller knows that it is stale.
+  // Creates the folder if it does not exist. Replaces a socket of this name,
+  // which the caller knows to be stale.
   static absl::StatusOr<std::unique_ptr<Door>> Open(const std::string& folder,
                                                     const std::string& name,
                                                     Reply reply);
@@ -70,7 +70,7 @@ class Door {
   void Accept();
   void MakeRoom();
   void Listen(bool listens);
-  // False if the client is finished.
+  // Returns false if the client is finished.
   bool Serve(Client* client);
   bool Read(Client* client);
   bool Write(Client* client);
@@ -85,17 +85,20 @@ class Door {
   uint64_t arrivals_ = 0;
 };
 
-// The doors' names. fineserved has its GPU's UUID; the others, of which there
-// may be several, have their pid.
+// Returns the name of this process's door, with its pid, because several
+// processes of `program` may run. The name of fineserved's door contains its
+// GPU's UUID instead.
 std::string ProcessDoor(const std::string& program);
-// True if `path` is that of such a door.
+// True if `path` is a door of `program`.
 bool IsDoorOf(const std::string& path, const std::string& program);
 
-// Seconds since the last sign of life of the process behind the door at `path`.
-// Nullopt if there is no such door, or its process gives none.
+// Returns the seconds since the last sign of life of the process behind the
+// door at `path`. Nullopt if there is no such door, or its process gives no
+// signs of life.
 absl::optional<double> DoorSilence(const std::string& path);
 
-// The paths of the doors in a runtime folder, sorted; each may be stale.
+// Returns the paths of the doors in a runtime folder, sorted; each may be
+// stale.
 std::vector<std::string> ListDoors(const std::string& folder);
 
 // Puts a question to the process behind the door at `path` and waits for its

@@ -16,16 +16,16 @@ using Kind = Question::Kind;
 
 constexpr const char* kKinds[] = {"state",   "check", "take",  "rest",
                                   "restart", "stop",  "start", "starts"};
-// JSON nests no deeper in a message; deeper input is not parsed.
+// Limit on the nesting of JSON in a message; deeper input is not parsed.
 constexpr int kMostDepth = 6;
 constexpr double kLongestSeconds = 1e6;
 
 std::string Text(const Json& json) {
-  // Bytes that are not UTF-8 are replaced: a path may have any bytes.
+  // Replaces bytes that are not UTF-8, because a path may have any bytes.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The whole message; null if it is none.
+// Parses the whole message; null if it is invalid.
 absl::optional<Json> Parse(absl::string_view text) {
   if (text.size() > kMostBytes) return absl::nullopt;
   bool too_deep = false;
@@ -39,7 +39,7 @@ absl::optional<Json> Parse(absl::string_view text) {
   return json;
 }
 
-// Values of another type than expected count as missing.
+// A value of another type than expected counts as missing.
 std::string TextAt(const Json& json, const char* key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_string() ? found->get<std::string>()
@@ -84,7 +84,7 @@ config::FleetDescription FleetAt(const Json& json, const char* key) {
   return fleet;
 }
 
-// `is_one`: whether a value is a T; others are left out.
+// `is_one` says whether a value is a T. Values of other types are left out.
 template <typename T>
 std::map<std::string, T> ValuesAt(const Json& json, const char* key,
                                   bool (Json::*is_one)() const noexcept) {

@@ -15,8 +15,8 @@
 namespace fineserve::apply {
 
 // Traffic through a process's door (door.h): one question, one answer, each a
-// JSON object of at most kMostBytes. Unknown keys in an answer, of a process of
-// another version, are ignored.
+// JSON object of at most kMostBytes. Unknown keys in the answer of another
+// version's process are ignored.
 
 inline constexpr size_t kMostBytes = 4 << 20;
 // Limit on the bytes that either end reads at once.
@@ -37,13 +37,14 @@ struct Question {
   std::string fleet_path;            // absolute; all but kState
   std::string digest;                // of the fleet that the sender means
   std::vector<std::string> engines;  // kRest, kRestart, kStop, kStart
-  // kRest: how long. kTake, kRestart, kStop: how long engines that must end may
-  // take to answer what they run.
+  // kRest: duration of the rest. kTake, kRestart, kStop: time that engines that
+  // must end may take to finish the requests that they run.
   double seconds = 0;
-  // kStarts: by engine, the seconds that its start still takes; 0: unknown;
-  // negative: it fails to serve, and is not worth a request before then.
+  // kStarts: for each engine, the seconds that its start still takes; 0:
+  // unknown; negative: it fails to serve, and requests should not be sent to it
+  // until it does.
   std::map<std::string, double> starts = {};
-  // kRest: those of the engines that an operator stopped.
+  // kRest: the subset of the engines that an operator stopped.
   std::vector<std::string> stopped = {};
 };
 
@@ -56,14 +57,14 @@ struct EngineState {
   double for_s = 0;      // it has been in this state
   std::string last_end;  // fsctl up: how it ended last; empty: it has not
   uint64_t running = 0;  // proxies: requests that it has been sent
-  // fsctl up: what keeps it from serving, if that is known.
+  // fsctl up: the reason why it does not serve, if that is known.
   std::string trouble = {};
   // fsctl up: the last line of its log, while it does not serve.
   std::string log_line = {};
   std::string log_path = {};  // fsctl up: absolute
-  // Proxies, of an engine that starts on request: requests that wait until it
-  // serves, and the time since one of its model last came, or one of its own
-  // ended; negative: it does not start on request.
+  // Proxies, for an engine that starts on request: requests that wait until it
+  // serves, and the seconds since a request for its model last arrived, or one
+  // of its own ended; negative: it does not start on request.
   uint64_t waiting = 0;
   double idle_s = -1;
   bool operator==(const EngineState&) const = default;
@@ -83,15 +84,15 @@ struct Answer {
   std::vector<std::string>
       notes;  // changes that kTake does not make, one line each
   std::vector<EngineState> engines;
-  // Proxies: by GPU, whether its daemon decides; requests that were admitted
-  // without one.
+  // Proxies: for each GPU, whether its daemon decides; requests that were
+  // admitted without one.
   std::map<std::string, bool> daemons;
-  // Proxies: for each GPU without a daemon that decides, since how many
-  // seconds.
+  // Proxies: for each GPU without a daemon that decides, the seconds that it
+  // has been without one.
   std::map<std::string, double> away_s;
   uint64_t unscheduled = 0;
   std::string admin;  // proxies: the address of their admin port
-  // Proxies that end TLS: seconds until their certificate expires.
+  // Proxies that terminate TLS: seconds until their certificate expires.
   absl::optional<double> certificate_s;
   std::string version = {};  // its release; Encode gives its own
 
@@ -101,7 +102,7 @@ struct Answer {
 std::string Encode(const Question& question);
 std::string Encode(const Answer& answer);
 
-// InvalidArgument if the text is no such message.
+// InvalidArgument if the text is not a valid message.
 absl::StatusOr<Question> DecodeQuestion(absl::string_view text);
 absl::StatusOr<Answer> DecodeAnswer(absl::string_view text);
 

@@ -10,17 +10,17 @@
 
 namespace fineserve::cluster {
 
-// Addresses of a fleet's daemons: in this machine's runtime folder, or at the
-// other machines' TCP addresses. Any thread.
+// Finds a fleet's daemons: in this machine's runtime folder, or at the other
+// machines' TCP addresses. Any thread.
 class DaemonDirectory {
  public:
-  // `folder`: the runtime folder. `keys`: used for other machines only.
+  // `folder` is the runtime folder. `keys` are used only for other machines.
   DaemonDirectory(config::ClusterSettings cluster, std::string folder,
                   wire::KeyFolder keys);
 
   // True if the GPU's daemon is on this machine.
   bool IsLocal(const std::string& gpu) const;
-  // Path at which a local daemon takes admission messages.
+  // Returns the path at which a local daemon accepts admission messages.
   absl::StatusOr<std::string> LocalPath(const std::string& gpu) const;
   // Connects to the daemon of the GPU, named as in the fleet file. Errors say
   // what is missing, for example a key; a daemon that does not answer is no
@@ -34,7 +34,7 @@ class DaemonDirectory {
   absl::StatusOr<config::Machine> machine_;  // this one
 };
 
-// The TCP address and key of a GPU's daemon on another machine.
+// Returns the TCP address and key of a GPU's daemon on another machine.
 absl::StatusOr<wire::RemoteDaemon> RemoteDaemonOf(
     const config::ClusterSettings& cluster, const std::string& gpu,
     const wire::KeyFolder& keys);

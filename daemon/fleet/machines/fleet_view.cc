@@ -13,13 +13,13 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kSecondNs = 1'000'000'000;
-// A node writes its view every second.
+// A node writes its view twice a second.
 constexpr uint64_t kStaleNs = 10 * kSecondNs;
 // Limit on daemons in another machine's record.
 constexpr size_t kMostDaemons = 256;
 
-// A view from the future has survived a reboot. A reader may have read its
-// clock a little before the view was written.
+// A view from the future has survived a reboot. A small difference is allowed,
+// since a reader may have read its clock just before the view was written.
 bool IsStale(const FleetView& view, uint64_t now_ns) {
   return now_ns > view.written_ns + kStaleNs ||
          view.written_ns > now_ns + kStaleNs;
@@ -60,7 +60,8 @@ DaemonRecord DaemonOf(const Json& json) {
   json.at("plan_number").get_to(d.plan_number);
   json.at("engines").get_to(d.engines);
   json.at("proxies").get_to(d.proxies);
-  // A machine of the former release does not count these.
+  // A machine that runs the previous release does not count refused
+  // connections.
   const Json refused = json.value("refused", Json::object());
   for (size_t i = 0; i < d.refused.size(); ++i) {
     d.refused[i] = refused.value(wire::kConnectionFaultNames[i], uint64_t{0});
@@ -95,7 +96,7 @@ std::string Text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The meaning of refused connections, by wire::ConnectionFault.
+// What a refused connection means, by wire::ConnectionFault, and what to do.
 constexpr struct {
   const char* what;
   const char* cure;

@@ -12,7 +12,7 @@
 
 namespace fineserve::cluster {
 
-// A GPU's daemon as its machine registers it.
+// A GPU's daemon, as registered by its machine.
 struct DaemonRecord {
   std::string gpu;  // UUID
   uint16_t port = 0;
@@ -64,13 +64,15 @@ struct FleetView {
   std::vector<SeenMachine> machines;
 };
 absl::Status WriteView(const std::string& folder, const FleetView& view);
-// NotFound if there is none: one machine, or its node has never run.
+// Reads the view. NotFound if there is none: the fleet has one machine, or its
+// node has never run.
 absl::StatusOr<FleetView> ReadView(const std::string& folder);
 
-// Why the fleet is not planned now, in one line with the fix, by this
+// Says why the fleet is not planned now, in one line with the fix, by this
 // machine's view; empty if nothing is wrong.
 std::string TroubleOf(const absl::StatusOr<FleetView>& view, uint64_t now_ns);
-// CLOCK_MONOTONIC of the trouble's first sign; 0: not known.
+// Returns the CLOCK_MONOTONIC time of the trouble's first sign; 0 if it is not
+// known.
 uint64_t TroubleSince(const absl::StatusOr<FleetView>& view, uint64_t now_ns);
 
 // A finding that an operator should look into although the fleet is planned,
@@ -80,7 +82,7 @@ struct Oddity {
   std::string what;
   std::string cure;
 };
-// `machine`: only the oddities seen there; empty: all.
+// Returns the oddities seen on `machine`; on all machines if it is empty.
 std::vector<Oddity> OdditiesOf(const FleetView& view,
                                const std::string& machine);
 

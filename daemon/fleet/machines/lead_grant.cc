@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-// A grant that would outlast a lease is from before a reboot, after which
+// A grant that would outlast any lease was written before a reboot, after which
 // CLOCK_MONOTONIC counts from 0 again.
 constexpr uint64_t kLongestNs =
     uint64_t{config::ClusterSettings::kMostTtlS} * 1'000'000'000;

@@ -19,7 +19,7 @@ struct LeadGrant {
   // The plan with which the term began, as lead::PlanText; empty: there was
   // none.
   std::string plan;
-  // The number of the newest plan that etcd has. A leader sends no newer one,
+  // The number of the newest plan stored in etcd. A leader sends no newer plan,
   // since the next leader would not know it.
   uint64_t carried = 0;
   std::set<std::string> lost_machines;
@@ -28,14 +28,14 @@ struct LeadGrant {
 std::string GrantPath(const std::string& folder);
 absl::Status WriteGrant(const std::string& folder, const LeadGrant& grant);
 void RemoveGrant(const std::string& folder);
-// NotFound if there is none, or it has ended, or ends later than any lease
-// could: the file has survived a reboot. InvalidArgument if the file is
-// none of ours.
+// Reads the grant. NotFound if there is none, or it has ended, or ends later
+// than any lease could: the file has survived a reboot. InvalidArgument if the
+// file is not a grant of ours.
 absl::StatusOr<LeadGrant> ReadGrant(const std::string& folder, uint64_t now_ns);
 
-// Reads a small file; NotFound if it cannot be.
+// Reads a small file. NotFound if it cannot be read.
 absl::StatusOr<std::string> ReadWhole(const std::string& path);
-// A reader finds the old file or the new one, whole.
+// Replaces the file. A reader finds either the old file or the new one, whole.
 absl::Status ReplaceFile(const std::string& path, const std::string& text);
 
 }  // namespace fineserve::cluster

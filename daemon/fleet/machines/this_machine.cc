@@ -16,8 +16,9 @@
 namespace fineserve::cluster {
 namespace {
 
-// True if the address is one of this machine's: only those can be bound to. (A
-// list of interfaces would need a netlink socket, which services are denied.)
+// True if the address belongs to this machine: only such an address can be
+// bound to. (A list of interfaces would need a netlink socket, which services
+// are denied.)
 bool IsOwnAddress(const std::string& host) {
   sockaddr_storage at = {};
   socklen_t bytes = 0;

@@ -10,11 +10,12 @@ namespace fineserve::cluster {
 
 // Returns the cluster's machine that this process runs on: the one that
 // $FINESERVE_MACHINE names, else the one whose host is an address of this
-// machine's, or its own name. NotFound with the fix.
+// machine, or its own name. NotFound, with the fix, if there is none.
 absl::StatusOr<config::Machine> ThisMachine(
     const config::ClusterSettings& cluster);
 
-// `fleet` with only this machine's engines, where there are several machines.
+// Returns `fleet` with only this machine's engines, if the fleet has several
+// machines.
 absl::StatusOr<config::Fleet> OwnPart(config::Fleet fleet);
 
 }  // namespace fineserve::cluster

@@ -1,8 +1,8 @@
 #ifndef KERNELS_DRIVER_ENTRY_POINTS_DEVICE_CALLS_H_
 #define KERNELS_DRIVER_ENTRY_POINTS_DEVICE_CALLS_H_
 
-// Starting the driver, finding its functions, devices and contexts.
-// Columns: kernels/driver/entry_points.h.
+// Functions to start the driver, find its functions, and handle devices and
+// contexts. Columns: kernels/driver/entry_points.h.
 
 // clang-format off
 #define FINESERVE_DRIVER_DEVICE_ENTRY_POINTS(X)                                \

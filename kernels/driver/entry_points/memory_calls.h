@@ -1,8 +1,8 @@
 #ifndef KERNELS_DRIVER_ENTRY_POINTS_MEMORY_CALLS_H_
 #define KERNELS_DRIVER_ENTRY_POINTS_MEMORY_CALLS_H_
 
-// Memory: allocating, mapping and sharing it, and asking about it.
-// Columns: kernels/driver/entry_points.h.
+// Functions to allocate, map, share and query memory. Columns:
+// kernels/driver/entry_points.h.
 
 // clang-format off
 #define FINESERVE_DRIVER_MEMORY_ENTRY_POINTS(X)                                \
