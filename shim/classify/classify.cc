@@ -45,7 +45,8 @@ uint32_t ParseSizes(const char* list,
     const size_t length = strcspn(list, ",");
     uint64_t bytes = 0;
     if (length == 0) {
-      // Two commas in a row, or one at the end, mean nothing.
+      // Skips an empty item (two commas in a row, or one at the end) without a
+      // warning.
     } else if (!ParseItem(list, length, &bytes)) {
       Warn(
           "FINESERVE_KV_SIZES: \"%.*s\" is not a size (write 64MiB or "

@@ -45,8 +45,8 @@ struct Classification {
 
 // Decides whether an allocation is KV, and for which reason. Pure. An explicit
 // scope decides first, then the native frames (`match` is the rules' verdict on
-// them), then a declared size. It makes no guess: an allocation that matches
-// none of these stays the driver's.
+// them), then a declared size. It never guesses: an allocation that matches
+// none of the three is left to the driver.
 Classification Classify(uint64_t bytes, bool in_scope, const RuleMatch& match,
                         const DeclaredSizes& declared);
 

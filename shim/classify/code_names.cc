@@ -16,7 +16,7 @@ namespace {
 using Sym = ElfW(Sym);
 using Shdr = ElfW(Shdr);
 
-// These bound the cost of a malformed file.
+// Limits that bound the cost of a malformed file.
 constexpr size_t kMostSections = 4096;
 constexpr size_t kMostSymbols = 4 << 20;
 
@@ -45,9 +45,9 @@ class Group {
     }
   }
 
-  // Calls `copy(name, out)` for each frame that has been found, with the
-  // name's place in the string table and the space for it, and forgets those
-  // frames.
+  // For each frame whose symbol was found, calls `copy(name, out)` with the
+  // name's offset in the string table and the space for the name, then forgets
+  // the frame.
   template <typename Copy>
   void TakeFound(Copy copy) {
     size_t left = 0;
@@ -102,7 +102,7 @@ class ElfFile {
   ElfFile& operator=(const ElfFile&) = delete;
 
   // True if `module` was loaded from this file, as far as the program headers
-  // tell; a package may have been upgraded since.
+  // show: a package may have been upgraded since the load.
   bool IsOf(const Module& module) {
     const size_t bytes = module.segment_count * sizeof(ElfW(Phdr));
     return ReadAt(0, &header_, sizeof(header_)) &&
@@ -145,7 +145,7 @@ class ElfFile {
            static_cast<ssize_t>(bytes);
   }
 
-  // The file may end before the buffer does.
+  // Reads up to N - 1 bytes, because the file may end before the buffer does.
   template <size_t N>
   void ReadText(uint64_t offset, char (*to)[N]) {
     const ssize_t n = pread(fd_, *to, N - 1, static_cast<off_t>(offset));
@@ -178,7 +178,7 @@ class ElfFile {
 };
 
 void NameFromFile(const Module& module, NamingBuffer* buffer, Group* group) {
-  // The loader stores no path for the program itself.
+  // The loader stores no path for the executable itself.
   const bool program = module.path == nullptr || module.path[0] == '\0';
   ElfFile file(program ? "/proc/self/exe" : module.path, buffer);
   if (file.IsOf(module)) file.Name(group);
@@ -213,7 +213,8 @@ void NameCode(const uint64_t* ips, size_t count, NamingBuffer* buffer) {
   for (size_t i = 0; i < count; ++i) buffer->names[i] = {};
   for (size_t i = 0; i < count; ++i) {
     Module module;
-    // ips[i] - 1, since a call may be the last instruction of its function.
+    // Looks up ips[i] - 1, because a call may be the last instruction of its
+    // function.
     if (done[i] || !FindModuleByAddress(
                        reinterpret_cast<const void*>(ips[i] - 1), &module)) {
       continue;

@@ -2,7 +2,7 @@
 #define SHIM_CLASSIFY_CODE_NAMES_H_
 
 // Names the code at instruction pointers, from the ELF tables of the modules
-// that hold it: from .dynsym as it is loaded, then from .symtab of the file on
+// that hold it: first from the loaded .dynsym, then from .symtab of the file on
 // disk, if it has one and is still the file that was loaded.
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace fineserve::shim {
 
-// Number of a stack's frames that are named, beginning with the innermost.
+// Number of frames of a stack that are named, starting with the innermost.
 inline constexpr size_t kNamedFrames = 32;
 
 struct CodeName {
@@ -28,8 +28,9 @@ struct NamingBuffer {
 // Fills buffer->names[0, count) for the return addresses `ips`; count ≤
 // kNamedFrames. Their code cannot be unloaded during the call, because it is on
 // the calling thread's stack. Safe on any thread; allocates nothing. It reads
-// files (and never maps them: one that is cut short would raise SIGBUS in the
-// host), so do not call it under a lock that other threads wait for.
+// files and never maps them, since a mapped file that is cut short would raise
+// SIGBUS in the host. Because of these reads, do not call it under a lock that
+// other threads wait for.
 void NameCode(const uint64_t* ips, size_t count, NamingBuffer* buffer);
 
 // Number of modules that have been unloaded. When it changes, cached facts

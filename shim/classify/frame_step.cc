@@ -15,8 +15,9 @@ constexpr uint64_t kReturnAddress = 16;
 // zero, and ok() is false from then on.
 class TableReader {
  public:
-  // A record of .eh_frame: 4 bytes of length, then as many. (The form with 8
-  // bytes, which begins with the length -1, is not supported.)
+  // Reads a record of .eh_frame: a length in 4 bytes, then that many bytes.
+  // (The form with an 8-byte length, which begins with the length -1, is not
+  // supported.)
   explicit TableReader(const uint8_t* record)
       : at_(record + 4), end_(record + 4) {
     uint32_t bytes;
@@ -71,15 +72,16 @@ class TableReader {
   bool ok_ = true;
 };
 
-// DW_EH_PE_…: the encodings of addresses that assemblers and linkers use here,
-// all of 4 bytes; a distance is signed.
+// DW_EH_PE_…: the address encodings that assemblers and linkers use here. All
+// take 4 bytes; a distance is signed.
 constexpr uint8_t kFromHere = 0x1b;
 constexpr uint8_t kFromTable = 0x3b;
 constexpr uint8_t kUnsigned = 0x03;
 
-// Finds the record (FDE) of the function at pc in .eh_frame_hdr: version 1,
-// three encodings, the address of .eh_frame, the number of entries; then the
-// entries {function, its FDE}, both relative to the header, ascending.
+// Finds the record (FDE) of the function at pc in .eh_frame_hdr, which holds:
+// version 1, three encodings, the address of .eh_frame and the number of
+// entries; then the entries {function, its FDE}, both relative to the header,
+// ascending.
 const uint8_t* FindFde(const uint8_t* header, uint64_t pc) {
   if (header[0] != 1 || header[1] != kFromHere || header[2] != kUnsigned ||
       header[3] != kFromTable) {
@@ -105,10 +107,11 @@ const uint8_t* FindFde(const uint8_t* header, uint64_t pc) {
   return low == 0 ? nullptr : header + entries[low - 1].fde;
 }
 
-// Reads a CIE, the part that many functions share, up to its program. False if
+// Reads a CIE (the part that many functions share) up to its program. False if
 // it does not have the form that compilers emit: version 1, code in bytes,
-// offsets in -8 bytes (one byte, 0x78), and an augmentation of 'z', optionally
-// 'P' and 'L', and 'R' at the end. A signal's frame has an 'S'.
+// offsets in units of -8 bytes (one byte, 0x78), and an augmentation of 'z',
+// optionally 'P' and 'L', and 'R' at the end. The CIE of a signal frame has an
+// 'S'.
 bool OpenCie(TableReader* r) {
   r->Skip(4);  // 0: it is a CIE
   if (r->Fixed<uint8_t>() != 1 || r->Fixed<char>() != 'z') return false;
@@ -141,8 +144,8 @@ class RowFinder {
  public:
   RowFinder(uint64_t begin, uint64_t pc) : location_(begin), pc_(pc) {}
 
-  // False at an instruction that compilers hardly use; libgcc's unwinder knows
-  // it.
+  // Returns false at an instruction that compilers hardly ever use; libgcc's
+  // unwinder handles it.
   bool Run(TableReader r) {
     while (!r.done() && location_ <= pc_) {
       if (!Step(&r)) return false;
@@ -150,7 +153,7 @@ class RowFinder {
     return r.ok();
   }
 
-  // Makes the row so far the one that "restore" goes back to.
+  // Saves the current row as the one that "restore" goes back to.
   void FixInitial() { initial_ = row_; }
   const Row& row() const { return row_; }
 

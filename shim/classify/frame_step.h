@@ -33,7 +33,7 @@ inline constexpr uint32_t kMostRbpWords = (1 << 5) - 1;
 // Reads the unwind table of the module that holds `pc`, an address within the
 // instruction that a frame is at (for a caller: its return address less 1).
 // Takes no lock, allocates nothing, keeps errno. The module must stay loaded
-// during the call: that of code on the calling thread's stack does.
+// during the call; a module with code on the calling thread's stack does.
 FrameStep ReadFrameStep(uint64_t pc);
 
 }  // namespace fineserve::shim

@@ -61,9 +61,9 @@ constexpr uint64_t BitsBelow(uint32_t rule, uint32_t frames) {
   return ((uint64_t{1} << frames) - 1) << (rule * abi::kRuleFrameCapacity);
 }
 
-// The bits of one rule that code of this name matches. The bit of the innermost
-// frame also means that the module matches; a rule without frames has only that
-// bit.
+// Returns the bits of one rule that code with this name matches. The bit of the
+// innermost frame also means that the module matches; a rule without frames has
+// only that bit.
 uint64_t BitsOf(uint32_t index, const Rule& rule, const CodeName& name) {
   const bool module =
       rule.module[0] == '\0' || Matches(rule.module, name.module);
@@ -77,7 +77,8 @@ uint64_t BitsOf(uint32_t index, const Rule& rule, const CodeName& name) {
   return bits;
 }
 
-// Working memory for one look-up, mapped: only the pages in use cost memory.
+// Working memory for one look-up. It is mapped, so that only the pages in use
+// cost memory.
 class MappedBuffer {
  public:
   MappedBuffer()
@@ -116,7 +117,7 @@ bool RuleMatcher::Set(const Rule* rules, uint32_t count) {
   }
   ++generation_;
   Forget();
-  // Readers take the lock before they look at the rules.
+  // Relaxed: readers take the lock before they look at the rules.
   count_.store(kept, std::memory_order_relaxed);
   return kept == count;
 }
@@ -136,7 +137,7 @@ RuleMatch RuleMatcher::Match(const uint64_t* ips, size_t count,
   return match;
 }
 
-// Copies what is known of each frame. True if all frames are known.
+// Copies the known facts about each frame. True if all frames are known.
 bool RuleMatcher::Look(const uint64_t* ips, size_t count, uint64_t unloads,
                        Known* out) {
   if (unloads != unloads_) {
@@ -170,8 +171,8 @@ RuleMatch RuleMatcher::Learn(const uint64_t* ips, size_t count,
   for (size_t i = 0; i < count; ++i) {
     const CodeName& name = buffer.get()->names[i];
     stack[i] = Judge(ips[i], name);
-    // Code in no module was generated at run time, and other code may replace
-    // it at that address.
+    // Does not keep code that is in no module: it was generated at run time,
+    // and other code may replace it at that address.
     if (name.module[0] != '\0') Keep(stack[i]);
   }
   return Decide(stack, count, bytes);
@@ -186,8 +187,9 @@ RuleMatcher::Known RuleMatcher::Judge(uint64_t ip, const CodeName& name) const {
   return known;
 }
 
-// The place that holds `ip`, or the one to keep it in. If all of its places are
-// taken, its first one is reused, so that the table stays bounded.
+// Returns the place that holds `ip`, or the one to keep it in. If all places
+// that `ip` may use are taken, the first of them is reused, so that the table
+// stays bounded.
 RuleMatcher::Known* RuleMatcher::Place(uint64_t ip) {
   // Fibonacci hashing: 2^64 / golden ratio.
   const size_t first = (ip * 0x9e3779b97f4a7c15) >> 54;

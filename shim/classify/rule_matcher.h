@@ -35,14 +35,15 @@ class RuleMatcher {
  public:
   constexpr RuleMatcher() = default;
 
-  // Replaces all rules. Leaves out malformed ones; false if there were any.
+  // Replaces all rules. Leaves out malformed rules, and returns false if there
+  // were any.
   bool Set(const abi::Rule* rules, uint32_t count);
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
   // Finds the first rule that matches an allocation of `bytes` from this stack
-  // of the calling thread: return addresses, innermost first, of which it looks
-  // at kNamedFrames. Finds nothing while the rules are being replaced or memory
-  // is short. Keeps errno.
+  // of the calling thread. `ips` are return addresses, innermost first; only
+  // the first kNamedFrames are looked at. Finds nothing while the rules are
+  // being replaced or if memory is short. Keeps errno.
   RuleMatch Match(const uint64_t* ips, size_t count, uint64_t bytes);
 
  private:

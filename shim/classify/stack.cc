@@ -91,8 +91,9 @@ struct Registers {
   uint64_t rbp;
 };
 
-// Reads the registers of the function that this is inlined into, at one of its
-// instructions. False where no step is known (frame_step.h).
+// Reads the registers of the function into which this one is inlined, at one of
+// that function's instructions. False on a processor for which no step is known
+// (frame_step.h).
 [[gnu::always_inline]] inline bool ReadRegisters(Registers* here) {
 #if defined(__x86_64__)
   asm volatile(
@@ -106,7 +107,8 @@ struct Registers {
 #endif
 }
 
-// ASan may still have marked the word's place for an earlier object.
+// Not checked by ASan, which may still have poisoned the word's place for an
+// earlier object.
 [[gnu::no_sanitize_address]] uint64_t LoadWord(uint64_t address) {
   return *reinterpret_cast<const volatile uint64_t*>(address);
 }
@@ -139,13 +141,14 @@ uint16_t WalkSteps(Registers at, uint64_t caller, uint64_t* frames,
       return 0;
     }
     if (count == capacity) return count;
-    // A call may be its function's last instruction.
+    // Looks up at.pc - 1, because a call may be the last instruction of its
+    // function.
     step = g_steps.Get(at.pc - 1);
   }
   return step.kind == FrameStep::Kind::kLast ? count : 0;
 }
 
-// Collects instruction pointers from `caller` on.
+// Collects instruction pointers, starting at `caller`.
 struct Capture {
   uint64_t caller;
   uint64_t* frames;
@@ -168,7 +171,7 @@ uint16_t UnwindStack(const void* caller, uint64_t* frames, uint16_t capacity) {
   Capture capture{reinterpret_cast<uint64_t>(caller), frames, capacity};
   _Unwind_Backtrace(&Capture::Visit, &capture);
   if (capture.count > 0) return capture.count;
-  // Unwinding failed before it left the shim. The caller is known anyway.
+  // Unwinding failed before it left the shim, but the caller is known anyway.
   frames[0] = capture.caller;
   return 1;
 }

@@ -18,12 +18,13 @@ namespace fineserve::shim {
 // steps still hold.
 uint16_t CaptureStack(const void* caller, uint64_t* frames, uint16_t capacity);
 
-// Captures the same by libgcc's unwinder: ten times slower, without any lock.
+// Captures the same stack with libgcc's unwinder: ten times slower, but without
+// any lock.
 uint16_t UnwindStack(const void* caller, uint64_t* frames, uint16_t capacity);
 
 // Makes CaptureStack the same as UnwindStack from now on: another thread of the
-// parent may have held the loader's lock, and glibc does not release it in the
-// child.
+// parent may have held the loader's lock at the fork, and glibc does not
+// release it in the child.
 void UnwindOnlyAfterFork();
 
 }  // namespace fineserve::shim

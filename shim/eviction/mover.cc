@@ -32,13 +32,13 @@ using driver::CUDA_ERROR_OUT_OF_MEMORY;
 using driver::CUDA_SUCCESS;
 using driver::CUresult;
 
-// Heuristics: limits on a call inside the gate and on work of the GPU. Beyond
-// them the engine is not idle, and goes on.
+// Heuristics: limits on a call inside the gate and on the GPU's work. An engine
+// that exceeds them is not idle, so it keeps running.
 constexpr uint64_t kInsideMs = 10'000;
 constexpr int kRestMs = 10'000;
 constexpr uint64_t kLeaveMs = 5'000;  // until a block pool has no request
-// Limit on the wait until readers of its parameters have their own copies; what
-// they still read then stays on the GPU.
+// Limit on the wait until the readers of this process's parameters have their
+// own copies; parameters that are still read after that stay on the GPU.
 constexpr uint64_t kRecallMs = 5'000;
 constexpr uint64_t kAloneMs = 5'000;  // a daemon's restart takes less
 constexpr int kAnswerMs = 10'000;     // from Hello to Welcome
@@ -59,10 +59,10 @@ void Mover::Start(const Driver& real) {
 }
 
 void Mover::Stop() {
-  // A move that is under way ends first.
+  // Waits for a move that is under way.
   const MutexLock lock(&turn_);
   stopped_ = true;
-  // No thread would bring the memory back.
+  // No thread is left that would bring the memory back.
   if (g_gate.is_closed()) g_gate.CloseForGood();
 }
 
@@ -110,8 +110,8 @@ void Mover::Serve() {
   }
 }
 
-// Without a daemon that could refuse, an engine that is needed comes back by
-// itself.
+// Brings an engine that is needed back to the GPU if there is no daemon that
+// could refuse it.
 void Mover::HelpAlone() {
   const uint64_t now_ms = NowMs();
   if (alone_since_ms_ == 0) alone_since_ms_ = now_ms;
@@ -126,7 +126,8 @@ void Mover::HelpAlone() {
   EndIfLost();
 }
 
-// A process that has lost its memory could neither compute nor answer.
+// Ends the process if it has lost its memory, because it could neither compute
+// nor answer.
 void Mover::EndIfLost() {
   if (!lost_) return;
   Warn("%s", report_.why);
@@ -143,7 +144,8 @@ Seat Mover::FindSeat() {
   return first.Is(gpu) ? Seat::kWhole : Seat::kRank;
 }
 
-// A rank takes orders even without its own GPU's daemon.
+// Connects this process to the daemon that gives it orders. A rank takes orders
+// even without its own GPU's daemon.
 bool Mover::Connect() {
   seat_ = FindSeat();
   if (seat_ == Seat::kWhole) return ConnectOwn();
@@ -155,7 +157,8 @@ bool Mover::Connect() {
                first.engine_name());
 }
 
-// The process must be a member first: its link finds a lost daemon's successor.
+// Connects to this GPU's daemon. The process must be a member first, because
+// its link finds the successor of a lost daemon.
 bool Mover::ConnectOwn() {
   DaemonLink& link = redirector_->link();
   uint8_t gpu[16];
@@ -194,7 +197,7 @@ bool Mover::Greet(CheckedDescriptor* socket, abi::Role role,
   return joined;
 }
 
-// All stays if the gate can never close.
+// Counts all memory as pinned if the gate can never close.
 ResidentSum Mover::Sizes() const {
   ResidentSum sum = redirector_->resident()->sum();
   if (g_gate.kept_open_by() != nullptr) {
@@ -231,8 +234,8 @@ bool Mover::Report(abi::Need need) {
   return sent;
 }
 
-// Its own daemon gets no report here, since it would take the reported place
-// for the answer.
+// Sends no report to this GPU's own daemon here, since that daemon would take
+// the reported place for the answer.
 bool Mover::PassOnRoomNeed() {
   if (!room_is_needed_) return true;
   room_is_needed_ = false;
@@ -255,7 +258,8 @@ bool Mover::SendReport(CheckedDescriptor* to, Seat seat, uint32_t* sequence) {
   const int fd = to->Get();
   int kept[1 + abi::kMostStoreFiles];
   uint32_t count = 0;
-  // The daemon may be another one than before.
+  // Sends the kept files again in the first report, because the daemon may be a
+  // new one.
   if (*sequence == 1 && (seat == Seat::kWhole || seat == Seat::kLed)) {
     while (count < 1 + abi::kMostStoreFiles &&
            (kept[count] = kept_[count].Get()) >= 0) {
@@ -265,8 +269,8 @@ bool Mover::SendReport(CheckedDescriptor* to, Seat seat, uint32_t* sequence) {
   return fd >= 0 && abi::Send(fd, report_, kept, count) == 0;
 }
 
-// A rank's own daemon may have come or gone, or may need a move that another
-// daemon orders.
+// Handles a message of a rank's own daemon, which may need a move that another
+// daemon orders. Connects to the own daemon again if that connection has ended.
 void Mover::TendOwn(bool is_readable) {
   abi::Received received;
   if (is_readable &&
@@ -278,8 +282,8 @@ void Mover::TendOwn(bool is_readable) {
   }
 }
 
-// True if it is an order of such a daemon. The order counts as a request to the
-// daemon that gives orders.
+// True if the message is an order of the rank's own daemon. The order counts as
+// a request to the daemon that gives orders.
 bool Mover::NoteNeed(const abi::Received& received) {
   abi::MoveOrder order;
   if (seat_ != Seat::kRank || !received.As(&order)) return false;
@@ -288,8 +292,8 @@ bool Mover::NoteNeed(const abi::Received& received) {
   return true;
 }
 
-// Reports the bytes that would come free, since the daemon lets no engine leave
-// in vain. False if the connection is over.
+// Reports the bytes that an eviction would free, since the daemon evicts no
+// engine in vain. False if the connection is over.
 bool Mover::ReportSizes() {
   if (seat_ == Seat::kPool || !IsHere()) return true;
   const ResidentSum sum = Sizes();
@@ -379,8 +383,8 @@ bool Mover::MoveTo(Place to) {
   return Fail("an order that this release does not know");
 }
 
-// Has the owner of the block pool suspend the view; it refuses while there are
-// requests.
+// Has the owner of the block pool suspend the view; the owner refuses while
+// there are requests.
 bool Mover::LeaveView(const Driver& real) {
   EngineView& view = redirector_->view();
   if (view.is_rank() && view.in_use()) return AwaitLeaveAsRank();
@@ -407,8 +411,8 @@ bool Mover::LeaveView(const Driver& real) {
   return result == FS_OK || Fail("%s", KvErrorText());
 }
 
-// The process that runs the block pool has left before this order was given,
-// and calls each rank.
+// Waits until this rank has left. The process that runs the block pool has left
+// before this order was given, and calls each rank.
 bool Mover::AwaitLeaveAsRank() {
   if (!redirector_->first_rank().is_known()) {
     return Fail(
@@ -426,9 +430,9 @@ bool Mover::AwaitLeave() {
              kLeaveMs);
 }
 
-// True if no view was suspended by leaving, or it is active again. The keeper
-// then unmaps slabs that leave the pool, as they may for the room that this
-// process is about to ask for.
+// Resumes a view that was suspended by leaving. True if there was none, or if
+// the view is active again. The keeper then unmaps slabs that leave the pool,
+// as they may do for the room that this process is about to ask for.
 bool Mover::ResumeView(const Driver& real) {
   if (g_presence.state() != Presence::State::kAway || seat_ == Seat::kPool ||
       redirector_->view().is_active()) {
@@ -440,7 +444,8 @@ bool Mover::ResumeView(const Driver& real) {
   return result == FS_OK || Fail("%s", KvErrorText());
 }
 
-// False if a view that was suspended by leaving is active again, and stays so.
+// Suspends again a view that was suspended by leaving. False if it is active
+// and stays so.
 bool Mover::SuspendView(const Driver& real) {
   return g_presence.state() != Presence::State::kAway ||
          !redirector_->view().is_active() ||
@@ -448,7 +453,7 @@ bool Mover::SuspendView(const Driver& real) {
          Fail("%s", KvErrorText());
 }
 
-// A view that is refused is tried again at the next ring of the bell.
+// Resumes the view. If it is refused, the next ring of the bell tries again.
 bool Mover::ReturnToView(const Driver& real) {
   // A rank may be about to leave.
   if (g_presence.state() != Presence::State::kAway) return true;
@@ -470,8 +475,9 @@ void Mover::Adopt(abi::Received* received) {
   }
 }
 
-// Hands descriptors of memory to the daemon, many in a message, but early
-// enough for the daemon to work on some while the next are made.
+// Hands descriptors of memory to the daemon, many in one message, but sends
+// each message early enough for the daemon to work on it while the next
+// descriptors are made.
 template <typename Message>
 class Mover::Batch {
  public:
@@ -498,9 +504,9 @@ class Mover::Batch {
     return true;
   }
 
-  // Sends the last message and takes the answer to all of them. After a failure
-  // it closes the connection, since a late answer would be taken for another
-  // one's.
+  // Sends the last message and takes the answer to all of the batch's messages.
+  // After a failure it closes the connection, since a late answer would be
+  // taken for the answer to a later batch.
   template <typename Answer>
   bool End(abi::Received* received, Answer* answer) {
     const bool sent = Send(/*is_last=*/true);
@@ -545,7 +551,7 @@ class Mover::Batch {
   int memory_[abi::kContentsPerMessage];
 };
 
-// Hands memory to the daemon's store in such messages. `Base`: a Carrier.
+// Hands memory to the daemon's store in such batches. `Base` is a Carrier.
 template <typename Base, typename Message>
 class Mover::Handing : public Base {
  public:
@@ -668,8 +674,8 @@ bool Mover::Compare(const Driver& real, uint64_t bytes, uint64_t* got) {
          (*got == 0 || comparer.Finish());
 }
 
-// Comes to rest from the GPU. After an error the process is still there, and
-// goes on.
+// Brings this process from the GPU to rest. After an error it is still on the
+// GPU, and keeps running.
 bool Mover::ComeToRest(const Driver& real) {
   if (!CanClose() || !Restore(real)) return false;
   if (report_.place != Place::kGpu) return true;
@@ -683,8 +689,9 @@ bool Mover::ComeToRest(const Driver& real) {
   return true;
 }
 
-// Also notifies exporters. A process that leaves alone does not: a silent
-// exporter of another engine would keep it from coming back.
+// Comes to rest and also notifies exporters. A process that leaves alone does
+// not notify them: a silent exporter of another engine would keep it from
+// coming back.
 bool Mover::ComeToRestAsOneOfMany(const Driver& real) {
   if (!ComeToRest(real)) return false;
   char name[abi::kNameBytes];
@@ -700,8 +707,8 @@ bool Mover::CanClose() {
               function);
 }
 
-// Returns true once this process does not use the device; one that runs the
-// block pool of others never does.
+// Returns true once this process does not use the device; a process that runs
+// the block pool of others never uses it.
 bool Mover::CloseGate(const Driver& real) {
   if (seat_ == Seat::kPool) return true;
   ResidentMemory& memory = *redirector_->resident();
@@ -734,8 +741,8 @@ bool Mover::CloseGate(const Driver& real) {
 bool Mover::Leave(const Driver& real) {
   if (report_.place == Place::kHost) return true;
   const bool was_open = IsHere();
-  // Restores first, or two processes that read each other's parameters would
-  // wait for each other.
+  // Restores first; otherwise two processes that read each other's parameters
+  // would wait for each other.
   if (!Restore(real)) return false;
   RecallReaders(redirector_->resident(), kRecallMs);
   if (!ComeToRest(real)) return false;
@@ -749,7 +756,8 @@ bool Mover::Leave(const Driver& real) {
   return false;
 }
 
-// Keeps the reason of the failure, which is reported.
+// Calls `undo` after a failure, and keeps the failure's reason, which is
+// reported.
 void Mover::UndoAfterFailure(const Driver& real,
                              bool (Mover::*undo)(const Driver&)) {
   char why[sizeof(report_.why)];
@@ -771,9 +779,9 @@ bool Mover::MoveOut(const Driver& real) {
               static_cast<int>(result));
 }
 
-// Brings the memory to the GPU, at rest. The view comes first, since it may be
-// refused: its floor may have been promised to others. After an error
-// everything is still out.
+// Brings the memory back to the GPU, at rest. The view comes first, since it
+// may be refused: its floor may have been promised to others. After an error
+// all memory is still out.
 bool Mover::ComeBack(const Driver& real) {
   if (report_.place != Place::kHost) return true;
   if (!ResumeView(real)) return false;
@@ -785,8 +793,8 @@ bool Mover::ComeBack(const Driver& real) {
   return true;
 }
 
-// Goes on from rest. After an error the process is at rest, and the gate is
-// closed.
+// Makes this process run again from rest. After an error it is at rest, and the
+// gate is closed.
 bool Mover::GoOn(const Driver& real) {
   if (IsHere()) return true;
   char why[sizeof(report_.why)];

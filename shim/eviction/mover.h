@@ -61,9 +61,10 @@ class Mover {
   void Start(const Driver& real);
   // Called at the program's exit: the thread makes no driver calls after it.
   void Stop();
-  // Returns true once this process has its own copy of its parameters, and no
-  // other reads it; then it may write them. False, with one line in `why`, if
-  // that takes longer than `timeout_ms`: all is as before. Any thread.
+  // Returns true once this process has its own copy of its parameters and no
+  // other process reads it; then this process may write them. False, with one
+  // line in `why`, if that takes longer than `timeout_ms`; then nothing has
+  // changed. Any thread.
   bool Thaw(uint64_t timeout_ms, char* why, size_t why_bytes);
   // For a forked child: takes no lock.
   void AbandonInChild();
@@ -76,7 +77,7 @@ class Mover {
   class ToStore;
   class FromStore;
   class Comparer;
-  // Frozen allocations that it asks the lender for.
+  // Frozen allocations that this process asks the lender for.
   struct Wanted {
     uint32_t count = 0;
     uint32_t numbers[abi::kLentPerAnswer] = {};
@@ -123,7 +124,8 @@ class Mover {
   bool SuspendView(const Driver& real);
   void UndoAfterFailure(const Driver& real, bool (Mover::*undo)(const Driver&));
   bool ReturnToView(const Driver& real);
-  // True if the process works, with its own parameters or another process's.
+  // True if the process works on the GPU, with its own parameters or another
+  // process's.
   bool IsHere() const {
     return report_.place == abi::Place::kGpu ||
            report_.place == abi::Place::kDropped;
@@ -156,7 +158,7 @@ class Mover {
   std::atomic<bool> started_{false};
   const Driver* real_ = nullptr;  // set before the thread starts
   CheckedDescriptor socket_;      // to this GPU's daemon
-  // To the first rank's, if that is another.
+  // The socket to the first rank's daemon, if that is not this GPU's.
   CheckedDescriptor orders_;
   // From the store: the inventory of this process's copies, then its files.
   CheckedDescriptor kept_[1 + abi::kMostStoreFiles];
@@ -169,11 +171,11 @@ class Mover {
   uint64_t alone_since_ms_ = 0;   // without a daemon; 0: with one
   bool room_is_needed_ = false;   // by others on this GPU
   bool lost_ = false;             // its memory: the process ends
-  // Memory that it has open of ended processes may differ from the mapped
-  // memory.
+  // True if memory that this process has opened from ended processes may differ
+  // from the mapped memory.
   bool may_be_old_ = false;
-  // The process whose parameters it reads, and a former one that has not yet
-  // heard that it ceased to. A pid of 0 means none.
+  // The process whose parameters this process reads, and a former lender that
+  // does not know yet that they are not read any longer. A pid of 0 means none.
   abi::ShareAddress lender_ = {};
   abi::ShareAddress former_lender_ = {};
   uint64_t restore_at_ms_ = 0;  // not before: a try has failed

@@ -1,5 +1,5 @@
-// The part of Mover that drops this process's copies of its parameters for
-// another process's, and restores them.
+// The part of Mover that drops this process's copies of its parameters in
+// favour of another process's, and restores them.
 
 #include <stdio.h>
 #include <time.h>
@@ -23,7 +23,7 @@ using driver::CUDA_SUCCESS;
 using driver::CUresult;
 using Swapped = ResidentMemory::Swapped;
 
-// Heuristics. Memory that is exported takes some 10 µs each.
+// Heuristics. Exporting memory takes some 10 µs per allocation.
 constexpr int kCollectMs = 5'000;
 constexpr int kReaderMs = 1'000;
 constexpr uint64_t kAgainMs = 1'000;  // between tries and between requests
@@ -47,8 +47,8 @@ const char* WordsOf(abi::ReadResult result) {
 }  // namespace
 
 // Drops `bytes` of this process's own copy, or as many as the lender can
-// replace, and reads the lender's. After an error it reads the same parameters
-// as before, and goes on.
+// replace, and reads the lender's copy instead. After an error this process
+// reads the same parameters as before, and keeps running.
 bool Mover::Drop(const Driver& real, const abi::ShareAddress& lender,
                  uint64_t bytes) {
   const bool reads = report_.place == Place::kDropped;
@@ -74,8 +74,8 @@ bool Mover::Drop(const Driver& real, const abi::ShareAddress& lender,
     ShowLender();
     return true;
   }
-  // While this process reads, the lender also keeps the parameters that it has
-  // lent for this attempt.
+  // While this process reads from the lender, the lender also keeps the
+  // parameters that it has lent for this attempt.
   if (reads) return false;
   former_lender_ = lender_;
   lender_ = {};
@@ -94,9 +94,9 @@ bool Mover::DropMore(const Driver& real, uint64_t bytes) {
   return done;
 }
 
-// Opens parameters of the lender, and has them compared. The lender keeps what
-// it has lent, and neither of the two writes its own. Adds their bytes to
-// `got`, which stays 0 if no more can be dropped.
+// Opens parameters of the lender, and has them compared. The lender keeps the
+// parameters that it has lent, and neither process writes its copy. Adds their
+// bytes to `got`, which stays 0 if nothing further can be dropped.
 bool Mover::Collect(const Driver& real, uint64_t bytes,
                     ResidentMemory::Carrier* comparer, uint64_t* got) {
   ResidentMemory& memory = *redirector_->resident();
@@ -119,7 +119,8 @@ bool Mover::Collect(const Driver& real, uint64_t bytes,
              : Fail("pid %u has dropped its own parameters", lender_.pid);
 }
 
-// Adds the bytes that the lender has lent to `got`.
+// Asks for the wanted parameters, and adds the bytes that the lender has lent
+// to `got`.
 bool Mover::CollectSome(const Driver& real, const Wanted& wanted,
                         ResidentMemory::Carrier* comparer, uint64_t* got) {
   ResidentMemory& memory = *redirector_->resident();
@@ -159,8 +160,8 @@ bool Mover::CollectSome(const Driver& real, const Wanted& wanted,
          Fail("pid %u %s", lender_.pid, WordsOf(answer.result));
 }
 
-// While the gate is closed this process cannot use the device, so as little as
-// possible is done in that time.
+// Swaps the parameters while the gate is closed. The process cannot use the
+// device in that time, so as little as possible is done in it.
 bool Mover::SwapParameters(const Driver& real) {
   ResidentMemory& memory = *redirector_->resident();
   if (memory.HoldFormer(real) != CUDA_SUCCESS) {
@@ -219,7 +220,7 @@ bool Mover::MakeOwn(const Driver& real) {
                     static_cast<int>(result));
 }
 
-// Notifies the former lender. False while it has to be asked again.
+// Notifies the former lender. False if it must be notified again later.
 bool Mover::EndReading() {
   if (former_lender_.pid == 0) return true;
   abi::Received received;
@@ -264,7 +265,7 @@ bool Mover::ReportLender() {
   return !restored || Report();
 }
 
-// Returns true once no process reads this one's parameters.
+// Returns true once no other process reads this process's parameters.
 bool Mover::RecallReaders(ResidentMemory* memory, uint64_t timeout_ms) {
   const uint64_t until_ms = NowMs() + timeout_ms;
   for (uint64_t ask_at_ms = 0;; nanosleep(&kLookPause, nullptr)) {

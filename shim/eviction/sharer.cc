@@ -112,7 +112,7 @@ void Sharer::Serve() {
         socket_.Get() == listener;
     const driver::Descriptor peer(
         asked ? accept4(listener, nullptr, nullptr, SOCK_CLOEXEC) : -1);
-    // For example, in a program without a free descriptor.
+    // Accepting fails, for example, in a program without a free descriptor.
     if (asked && !peer.valid()) nanosleep(&kListenPause, nullptr);
     const MutexLock lock(&turn_);
     if (stopped_) return;
@@ -159,7 +159,8 @@ void Sharer::Answer(int fd) {
   }
 }
 
-// The reader reports where it listens; the kernel vouches for its pid.
+// Lends parameters. The reader reports the address at which it listens; the
+// kernel vouches for its pid.
 void Sharer::Lend(int fd, const ResidentMemory::Borrower& peer,
                   const abi::ReadRequest& request) {
   auto answer = abi::MakeMessage<abi::ReadAnswer>(request.header.sequence);
@@ -195,9 +196,10 @@ void Sharer::Close(int fd, const ResidentMemory::Borrower& peer,
   abi::Send(fd, abi::MakeMessage<abi::CloseDone>(request.header.sequence));
 }
 
-// Only a process of the same engine may rest, because these leave and come back
-// together. This process would wait for one of another engine, which no request
-// of its own brings back.
+// Notes that the peer rests. Only a process of the same engine may rest,
+// because these processes leave and come back together. For a process of
+// another engine this one would wait, and no request of its own would bring
+// that process back.
 void Sharer::NoteRest(int fd, const ResidentMemory::Borrower& peer,
                       const abi::RestRequest& request) {
   auto answer = abi::MakeMessage<abi::RestAnswer>(request.header.sequence);

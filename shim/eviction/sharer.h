@@ -26,7 +26,7 @@ class Sharer {
   // Must outlive this object.
   constexpr explicit Sharer(Redirector* redirector) : redirector_(redirector) {}
 
-  // Listens from now on. False if it cannot.
+  // Starts to listen. False if it cannot.
   bool Start(const Driver& real);
   // The address at which it listens, after Start.
   abi::ShareAddress Address() const;

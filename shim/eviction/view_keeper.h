@@ -20,7 +20,7 @@ class ViewKeeper {
   constexpr explicit ViewKeeper(EngineView* view) : view_(view) {}
 
   // Starts the thread, unless it runs already, for a view that was activated or
-  // whose end a daemon has to learn. Without it, ask-backs wait for the
+  // whose end a daemon has to learn. Without the thread, ask-backs wait for the
   // engine's next step.
   void Start(const Driver& real);
 

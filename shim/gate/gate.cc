@@ -19,7 +19,7 @@ constinit Gate g_gate;
 
 namespace {
 
-// Calls its destructor at a thread's end, for threads that were listed.
+// Key whose destructor (Unlist) runs at the end of each thread that was listed.
 pthread_key_t g_visitor_key;
 
 // Interval at which a waiting call asks for the memory.
@@ -64,7 +64,8 @@ void Gate::List(GateVisitor* visitor) {
   visitor->place.store(GateVisitor::kOutside, std::memory_order_relaxed);
 }
 
-// If a later destructor of the thread makes a gated call, that lists it again.
+// Removes an ending thread from the list. If a later destructor of the thread
+// makes a gated call, that call lists the thread again.
 void Gate::Unlist(void* ended) {
   auto* const visitor = static_cast<GateVisitor*>(ended);
   const MutexLock lock(&g_gate.mutex_);
@@ -98,8 +99,8 @@ bool Gate::Close(uint64_t timeout_ms) {
     nanosleep(&kBrief, nullptr);
     empty = IsEmpty();
   }
-  // A thread that keeps it open or begins a capture was inside: either that is
-  // seen here, or the thread found the gate closed and waits.
+  // A thread that keeps the gate open or begins a capture was inside. Either
+  // its change is seen here, or the thread found the gate closed and waits.
   if (!empty || captures() || kept_open_by() != nullptr) {
     Open();
     return false;
@@ -123,7 +124,8 @@ void Gate::KeepOpen(const char* function) {
 }
 
 Gate::Capture Gate::CaptureIn(driver::CUstream stream) {
-  // Null, and the legacy and the per-thread stream by name.
+  // The default stream can be given as null, or as the legacy or the per-thread
+  // stream.
   const bool is_named = reinterpret_cast<uintptr_t>(stream) <= 2;
   return is_named ? Capture{nullptr, pthread_self()} : Capture{stream, {}};
 }
@@ -155,7 +157,8 @@ void Gate::Open() {
 void Gate::RestartInChild() {
   new (&mutex_) Mutex();  // a thread of the parent may have held it
   const MutexLock lock(&mutex_);
-  // Only the thread that forked is left, and it may have forked within a call.
+  // Only the thread that forked exists here, and it may have forked within a
+  // call.
   GateVisitor& visitor = t_gate_visitor;
   visitors_ = nullptr;
   if (visitor.place.load(std::memory_order_relaxed) <= GateVisitor::kInside) {

@@ -18,7 +18,7 @@ struct GateVisitor {
   enum : uint32_t {
     kOutside,
     kInside,  // a gated call
-    // The gate does not know of these.
+    // The gate does not know threads in the following states.
     kUnlisted,
     kExempt,  // a thread of ours, which never waits
   };
@@ -53,19 +53,20 @@ class Gate {
  public:
   constexpr Gate() = default;
 
-  // Prepares this process; to be called once, before the first Enter. False if
-  // the kernel lacks membarrier: there must be no gate then.
+  // Prepares this process; to be called once, before the first TryEnter. False
+  // if the kernel lacks membarrier; then there must be no gate.
   bool Prepare();
 
-  // False if the gate is closed, or this thread is not known to be outside:
-  // Pass finds out what to do.
+  // Returns false if the gate is closed or this thread is not known to be
+  // outside. Pass then finds out what to do.
   bool TryEnter() {
     std::atomic<uint32_t>& place = t_gate_visitor.place;
     if (place.load(std::memory_order_relaxed) != GateVisitor::kOutside) {
       return false;
     }
-    // Relaxed, for the processor; for the compiler it stays before the load of
-    // `closed`. Both pair with the barrier in Close.
+    // Relaxed for the processor. The signal fence makes the compiler keep this
+    // store before the load of `closed`. Both accesses pair with the barrier in
+    // Close.
     place.store(GateVisitor::kInside, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (!is_closed()) return true;
@@ -73,7 +74,8 @@ class Gate {
     return false;
   }
   void Leave() {
-    // Release: what the call has done is done. Pairs with the acquire in Close.
+    // Release: a thread that sees this store also sees the effects of the call.
+    // Pairs with the acquire in Close.
     t_gate_visitor.place.store(GateVisitor::kOutside,
                                std::memory_order_release);
   }
@@ -96,13 +98,13 @@ class Gate {
   // that takes longer than `timeout_ms`, while a graph is captured, or if
   // KeepOpen was called.
   bool Close(uint64_t timeout_ms);
-  // The program calls `function`, which does not pass the gate: from now on
-  // it never closes. Waits while it is closed. The first name is kept, cut to
-  // kNameBytes - 1.
+  // Notes that the program calls `function`, which does not pass the gate: from
+  // now on the gate never closes. Waits while it is closed. The first name is
+  // kept, cut to kNameBytes - 1.
   void KeepOpen(const char* function);
-  // A capture of a graph began in this stream, or has ended there, within a
-  // gated call. An eviction waits for the context's work, and that would break
-  // the capture.
+  // Notes that a capture of a graph began in this stream, or has ended there,
+  // within a gated call. An eviction waits for the context's work, and that
+  // wait would break the capture.
   void CaptureBegins(driver::CUstream stream);
   void CaptureEnds(driver::CUstream stream);
   bool captures() {
@@ -114,11 +116,11 @@ class Gate {
     return kept_open_by_.load(std::memory_order_acquire);
   }
   void Open();
-  // The program ends while its memory is away: calls that wait, and all later
-  // ones, fail. There is no Open after it.
+  // Makes calls that wait, and all later ones, fail, because the program ends
+  // while its memory is away. Must not be followed by Open.
   void CloseForGood();
-  // Acquire: a thread that finds it open sees what was mapped before. Pairs
-  // with the release in Open.
+  // Acquire: a thread that finds the gate open also sees what was mapped before
+  // it opened. Pairs with the release in Open.
   bool is_closed() const {
     return closed_.load(std::memory_order_acquire) != 0;
   }
@@ -144,7 +146,8 @@ class Gate {
   std::atomic<uint32_t> closed_{0};  // or one of the above; a futex
   std::atomic<uint32_t> waiting_{0};
   std::atomic<uint64_t> waits_{0};
-  // A stream that each thread has its own of goes with its thread.
+  // A capture that is under way. For null, the legacy or the per-thread stream,
+  // `stream` is null and `thread` is the capturing thread.
   struct Capture {
     driver::CUstream stream;
     pthread_t thread;

@@ -51,8 +51,8 @@ bool BeginsNumber(const char* text) {
   return text[0] == '_' && text[1] == 'v' && text[2] >= '0' && text[2] <= '9';
 }
 
-// True if `symbol`, without its number and variant, is the name that the first
-// `length` letters of `other` spell.
+// True if `symbol`, without its ABI number and variant, is the name that the
+// first `length` letters of `other` spell.
 bool IsNameOf(const char* symbol, const char* other, size_t length) {
   size_t i = 0;
   while (i < length && symbol[i] == other[i]) ++i;
@@ -118,8 +118,8 @@ GatedCall GatedForRequest(const char* name, int cuda_version, uint64_t flags) {
   }
   if (symbol == nullptr)
     symbol = NewestSymbol(kPlainSymbols, name, cuda_version);
-  // A name with its suffix is no documented request, but can mean one thing
-  // only.
+  // A name with a suffix is not a documented request, but can mean only one
+  // function.
   return GatedForSymbol(symbol == nullptr ? name : symbol);
 }
 

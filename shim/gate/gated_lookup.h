@@ -19,24 +19,24 @@ enum class GatedCall : uint16_t {
   kNone = kCount,
 };
 
-// By the name of an exported symbol, as dlsym gets it.
+// Finds the gated function by the name of an exported symbol, as dlsym gets it.
 GatedCall GatedForSymbol(const char* symbol);
 
-// True for the name of a function that makes the device touch memory by what
-// such functions are called, whether or not it is listed.
+// True if the name follows the naming pattern of functions that make the device
+// touch memory, whether or not the function is listed.
 bool IsNamedAsATouch(const char* name);
 
 // True for a symbol that is a later ABI of a gated or hooked function than the
-// list has (kListedCudaVersion), such as cuMemcpyBatchAsync_v9.
+// list contains (kListedCudaVersion), such as cuMemcpyBatchAsync_v9.
 bool IsLaterAbi(const char* symbol);
 
 // The length of a symbol without the number of its ABI and its stream's
 // variant.
 size_t NameLength(const char* symbol);
 
-// By name, version and flags, as cuGetProcAddress gets them: the newest ABI of
-// that name that is not newer than `cuda_version`, and its per-thread variant
-// if the flags ask for one and there is one.
+// Finds the gated function by name, version and flags, as cuGetProcAddress gets
+// them: the newest ABI of that name that is not newer than `cuda_version`, in
+// its per-thread variant if the flags ask for one and there is one.
 GatedCall GatedForRequest(const char* name, int cuda_version, uint64_t flags);
 
 }  // namespace fineserve::shim

@@ -12,7 +12,7 @@ constinit Presence g_presence;
 
 bool Presence::Change(State from, State to) {
   auto expected = static_cast<uint32_t>(from);
-  // Release: publishes what the process has mapped or unmapped before.
+  // Release: publishes what the process mapped or unmapped before this change.
   if (!state_.compare_exchange_strong(expected, static_cast<uint32_t>(to),
                                       std::memory_order_acq_rel)) {
     return false;
@@ -74,8 +74,8 @@ bool Presence::OpenBell() {
   bell_.Close();
   rope_.Close();
   int ends[2];
-  // Not an eventfd: all of them share one inode, and so would look alike to
-  // CheckedDescriptor.
+  // A pipe, not an eventfd: all eventfds share one inode, so CheckedDescriptor
+  // could not tell them apart.
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
   bell_.Adopt(ends[0]);
   rope_.Adopt(ends[1]);

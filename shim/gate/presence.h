@@ -30,46 +30,48 @@ class Presence {
 
   constexpr Presence() = default;
 
-  // Acquire: who sees that the process is here sees what was mapped before.
+  // Acquire: a thread that sees the process here also sees what was mapped
+  // before.
   State state() const {
     return static_cast<State>(state_.load(std::memory_order_acquire));
   }
 
-  // For the mover. AwaitLeave returns true once the process is away; false,
-  // with the process here, if the block pool cannot leave, or does not begin to
-  // within `timeout_ms`.
+  // For the mover. AwaitLeave returns true once the process is away. It returns
+  // false, with the process here, if the block pool cannot leave or does not
+  // begin to leave within `timeout_ms`.
   void Ask();
   bool AwaitLeave(uint64_t timeout_ms);
   // For a rank: returns true once it is away; false after the timeout.
   bool AwaitLeaveAsRank(uint64_t timeout_ms);
   void Return() { Change(State::kAway, State::kHere); }
 
-  // For the thread that wakes the block pool: true once after each Ask, also if
+  // For the thread that wakes the block pool: true once after each Ask, even if
   // no thread waited at that moment.
   bool TakeAsk() {
     return state() == State::kAsked &&
            is_new_ask_.exchange(false, std::memory_order_relaxed);
   }
 
-  // For the block pool. BeginLeaving is false if it has not been asked.
+  // For the block pool. BeginLeaving returns false if the pool was not asked to
+  // leave.
   bool BeginLeaving() { return Change(State::kAsked, State::kLeaving); }
   bool BeginLeavingAsRank() { return Change(State::kHere, State::kLeaving); }
   void Leave(bool could) {
     Change(State::kLeaving, could ? State::kAway : State::kHere);
   }
 
-  // The process is away, or another thread of it is leaving.
+  // True if the process is away, or if another of its threads is leaving.
   static bool IsAway(State state) {
     return state == State::kLeaving || state == State::kAway;
   }
-  // Returns true once it is not; false after the timeout.
+  // Returns true once the process is not away; false after the timeout.
   bool WaitWhileAway(uint64_t timeout_ms);
 
   // Any thread: asks for the memory that is away. Does nothing without a mover.
   void Ring();
-  // For the mover: a pipe's end that is readable once the bell has rung; -1 if
-  // there is none. OpenBell makes one if there is none, or the program has
-  // closed it. AnswerBell empties it.
+  // For the mover: the end of a pipe that is readable once the bell has rung;
+  // -1 if there is no pipe. OpenBell makes the pipe if there is none or the
+  // program has closed it. AnswerBell empties it.
   bool OpenBell();
   int bell() const { return bell_.Get(); }
   void AnswerBell();
@@ -84,7 +86,7 @@ class Presence {
   void SleepWhile(State state, uint64_t until_ms);
 
   std::atomic<uint32_t> state_{0};  // a State; a futex
-  // Relaxed: the state publishes it.
+  // Relaxed: the store to the state publishes it.
   std::atomic<bool> is_new_ask_{false};
   CheckedDescriptor rope_;  // the pipe's other end
   CheckedDescriptor bell_;

@@ -1,7 +1,7 @@
-// Hooks of the driver's allocations and frees. Each is a guest in another
-// program's process: it decides in a few instructions whether the call concerns
-// us, and otherwise leaves by a tail call. Nothing here may throw, abort, or
-// touch a signal handler.
+// Hooks of the driver's allocations and frees. Each hook is a guest in another
+// program's process: within a few instructions it decides whether the call
+// concerns us, and if not, it tail-calls the driver. Nothing here may throw,
+// abort, or touch a signal handler.
 
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
@@ -34,13 +34,13 @@ CUstream PerThread(CUstream stream) {
                            : reinterpret_cast<CUstream>(CU_STREAM_PER_THREAD);
 }
 
-// Answers every allocation but cuMemAlloc_v2, which has its own fast path.
+// Handles every allocation except cuMemAlloc_v2, which has its own fast path.
 CUresult Allocate(const AllocationCall& call, CUdeviceptr* address) {
   shim::ThreadState& thread = shim::t_state;
   if (call.bytes >= thread.fast_limit) {
     return shim::AllocateSlowly(call, address);
   }
-  // A registered thread has a driver.
+  // RealDriver() is not null, because a registered thread has a driver.
   ++thread.small_allocations;
   thread.small_bytes += call.bytes;
   return call.original(shim::RealDriver()->entry);

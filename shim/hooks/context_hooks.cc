@@ -1,7 +1,7 @@
 // Hooks of cuInit, before which no context exists; of calls that create a
-// context, for which the pool makes room; and of calls that destroy one, or
-// open memory of a context or a pool to other devices. The driver does the
-// latter for its own memory; for redirected memory we do it.
+// context, for which the pool makes room; and of calls that destroy a context,
+// or open memory of a context or a pool to other devices. The driver opens its
+// own memory; we open redirected memory.
 
 #include <atomic>
 
@@ -22,7 +22,7 @@ using shim::Original;
 using shim::PeerAccess;
 using shim::Releaser;
 
-// Answers with `(releaser.*end)(driver, hook, what, original)`.
+// Returns the result of `(releaser.*end)(driver, hook, what, original)`.
 template <typename End, typename What>
 CUresult EndsWith(Hook hook, const Original& original, End end, What what) {
   Releaser& releaser = g_redirector.releaser();
@@ -35,8 +35,8 @@ CUresult EndsWith(Hook hook, const Original& original, End end, What what) {
   });
 }
 
-// Answers with the driver's answer; after its success `(peers.*follow)(driver,
-// arguments...)` does the same for redirected memory.
+// Makes the driver's call and returns its result. If it succeeds,
+// `(peers.*follow)(driver, arguments...)` does the same for redirected memory.
 template <typename Follow, typename... Arguments>
 CUresult ThenFollow(Hook hook, const Original& original, Follow follow,
                     Arguments... arguments) {

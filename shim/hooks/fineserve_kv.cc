@@ -1,4 +1,4 @@
-// The C interface except for PyTorch's allocator (torch_allocator.cc): checks
+// The C interface, except for PyTorch's allocator (torch_allocator.cc). Checks
 // what the engine passed, then calls its view.
 
 #include "shim/fineserve_kv.h"
@@ -17,8 +17,8 @@
 namespace fineserve::shim {
 namespace {
 
-// Calls `ask(redirector)`, except in a forked child. All functions that can
-// fail pass here.
+// Calls `ask(redirector)`, except in a forked child. Every function that can
+// fail goes through this.
 template <typename Ask>
 int Enter(Ask ask) {
   Redirector* const ours = Ours();
@@ -34,8 +34,8 @@ int WithView(Ask ask) {
   return Enter([&](Redirector& ours) { return ask(ours.view()); });
 }
 
-// The same with what runs this process's block pool: its view, or the ranks
-// that it has joined.
+// Like Enter, but calls with the object that runs this process's block pool:
+// its view, or the ranks that it has joined.
 template <typename AskGroup, typename AskView>
 int WithPool(AskGroup ask_group, AskView ask_view) {
   return Enter([&](Redirector& ours) {
@@ -92,9 +92,9 @@ int WithDriver(Ask ask) {
   });
 }
 
-// A rank may be back in a pool that was lost before its block pool took it
-// over, where no process can run it. It leaves that pool, and the mover resumes
-// its view in the present one.
+// Leaves a pool that this process cannot use: a rank may have come back to a
+// pool that was lost before its block pool took it over, and no process can run
+// that pool. The mover then resumes the rank's view in the present one.
 int LeaveFormerPool() {
   return WithDriver([](EngineView& view, const Driver& real) {
     if (!IsLedRank(view) || !view.IsInFormerPool()) return +FS_OK;
@@ -103,8 +103,8 @@ int LeaveFormerPool() {
   });
 }
 
-// The driver ends when the program exits, after the handlers that were
-// registered later than its own.
+// Starts the keeper, and stops it at exit: the driver ends when the program
+// exits, after the handlers that were registered later than its own.
 void KeepView(const Driver& real) {
   static constinit std::atomic<bool> registered{false};
   if (!registered.exchange(true)) {
@@ -176,8 +176,8 @@ FINESERVE_EXPORT int fs_kv_resume(void) {
   }
   return WithDriver([](EngineView&, const Driver& real) {
     const int result = Ours()->ResumeView(real);
-    // After any other error the view is still suspended, and the daemon may
-    // have to learn that.
+    // After any error except FS_STATE the view is still suspended, and the
+    // daemon may have to learn that.
     if (result != FS_STATE) KeepView(real);
     return result;
   });
@@ -317,8 +317,8 @@ int WaitForChange(int timeout_ms) {
 
 }  // namespace
 
-// An engine that is asked to leave at the moment at which this falls asleep may
-// not be woken: it looks again soon.
+// Looks again every kLookAgainMs, because an engine that is asked to leave just
+// as this call falls asleep may not be woken.
 FINESERVE_EXPORT int fs_kv_wait(int timeout_ms) {
   constexpr int kLookAgainMs = 1000;
   int woken = 0;

@@ -1,8 +1,8 @@
-// The calls that pass the gate. Programs that ask for them by dlsym or
+// The calls that pass the gate. Programs that look them up by dlsym or
 // cuGetProcAddress get them only in a process that may be evicted. Programs
 // that are linked to them are bound before this is known, so each symbol is
-// exported: one jump to where its slot points, which in any other process is
-// the driver's own function.
+// exported. It is one jump to the target of its slot, which is the driver's own
+// function in a process that cannot be evicted.
 
 #include "shim/hooks/gated_hooks.h"
 
@@ -28,7 +28,7 @@ void Decide() {
                     std::memory_order_relaxed);
 }
 
-// The target of each exported symbol; null, in the beginning, means FirstCall.
+// The target of each exported symbol. Initially null, which means FirstCall.
 extern "C" void* fineserve_gated_slots[];
 
 // The calls that begin a capture of their first argument, a stream, or end it.
@@ -54,7 +54,8 @@ struct Gated;
 
 template <typename... Arguments>
 struct Gated<CUresult (*EntryPoints::*)(Arguments...)> {
-  // A process that has no driver yet keeps no answer.
+  // Resolves the target at the first call. A process that has no driver yet
+  // keeps no target.
   template <auto Entry, GatedCall Call>
   static CUresult FirstCall(Arguments... arguments) {
     const Driver* real = RealDriver();
@@ -62,14 +63,14 @@ struct Gated<CUresult (*EntryPoints::*)(Arguments...)> {
     const auto function = real->entry.*Entry;
     if (function == nullptr) return driver::CUDA_ERROR_NOT_SUPPORTED;
     const auto target = IsEvictable() ? &Pass<Entry> : function;
-    // Release: Pass reads the driver that was resolved before. Pairs with the
-    // acquire in the exported symbol. All threads write the same.
+    // Release: makes the resolved driver visible to Pass. Pairs with the
+    // acquire in the exported symbol. All threads write the same value.
     __atomic_store_n(&fineserve_gated_slots[static_cast<size_t>(Call)],
                      reinterpret_cast<void*>(target), __ATOMIC_RELEASE);
     return target(arguments...);
   }
 
-  // Handed out once there is a driver that has the function.
+  // Handed out only once there is a driver that has the function.
   template <auto Entry>
   static CUresult Pass(Arguments... arguments) {
     if (!g_gate.TryEnter()) [[unlikely]]
@@ -79,7 +80,8 @@ struct Gated<CUresult (*EntryPoints::*)(Arguments...)> {
     return result;
   }
 
-  // Apart, so that the way through the open gate keeps no register for it.
+  // Out of line, so that the path through the open gate reserves no register
+  // for it.
   template <auto Entry>
   [[gnu::noinline, gnu::cold]] static CUresult PassSlowly(
       Arguments... arguments) {
@@ -107,8 +109,8 @@ struct Gated<CUresult (*EntryPoints::*)(Arguments...)> {
     if constexpr (What == Captures::kBegins) {
       if (result == driver::CUDA_SUCCESS) g_gate.CaptureBegins(stream);
     } else if constexpr (What == Captures::kEnds) {
-      // The driver refuses another thread's call, and another stream's than
-      // that in which the capture began: then it goes on.
+      // The driver refuses a call from another thread, or for a stream other
+      // than the one in which the capture began; the capture then goes on.
       if (!IsCapturing(entry, stream)) g_gate.CaptureEnds(stream);
     }
     return result;
@@ -148,8 +150,9 @@ void* GatedAddress(GatedCall call) {
 
 }  // namespace fineserve::shim
 
-// The exported symbols. A tail jump keeps all arguments, so one text serves
-// every signature. It acquires its slot, which on x86-64 each load does.
+// The exported symbols. A tail jump keeps all arguments, so the same code
+// serves every signature. It loads its slot with acquire order, which on x86-64
+// every load has.
 #if defined(__x86_64__)
 asm(R"(
     .macro FINESERVE_JUMP_TO_SLOT slot

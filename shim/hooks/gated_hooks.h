@@ -6,10 +6,10 @@
 namespace fineserve::shim {
 
 // True if this process may be evicted, so that the calls of gated_calls.h pass
-// the gate. Decided once, at the first question.
+// the gate. Decided once, at the first call.
 bool IsEvictable();
 
-// The function that an evictable process gets in the driver's place.
+// Returns the function that an evictable process gets instead of the driver's.
 void* GatedAddress(GatedCall call);
 
 }  // namespace fineserve::shim

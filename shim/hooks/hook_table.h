@@ -1,7 +1,7 @@
 #ifndef SHIM_HOOKS_HOOK_TABLE_H_
 #define SHIM_HOOKS_HOOK_TABLE_H_
 
-// The names that the shim answers with its own functions. Pure. Only
+// The names for which the shim substitutes its own functions. Pure. Only
 // resolver_hooks.cc knows the hooks' addresses.
 
 #include <cstdint>
@@ -20,10 +20,10 @@ bool IsLoaders(Hook hook);
 Hook HookForSymbol(const char* symbol);
 
 // The hook for a name and version, as cuGetProcAddress gets them; kNone unless
-// the ABI that the driver answers with is the one that the hook implements. A
+// the ABI that the driver would return is the one that the hook implements. A
 // driver returns the newest ABI that is not newer than `cuda_version`
 // (cuMemAlloc before 3020 had 32-bit sizes). `flags` are the request's: if they
-// ask for per-thread streams, the answer is the per-thread variant.
+// ask for per-thread streams, the result is the per-thread variant.
 Hook HookForRequest(const char* name, int cuda_version, uint64_t flags);
 
 }  // namespace fineserve::shim

@@ -48,7 +48,7 @@ bool Takes(size_t i, void* function) FINESERVE_REQUIRES(g_mutex) {
 extern "C" {
 extern char fineserve_late_stubs[];
 extern void* fineserve_late_targets[kStubs];
-// Called at a stub's first call. Returns where the call goes on.
+// Called at a stub's first call. Returns the address at which the call goes on.
 void* fineserve_late_first(uint32_t stub);
 }
 

@@ -3,14 +3,16 @@
 
 namespace fineserve::shim {
 
-// Functions of the driver that are later than our list (kListedCudaVersion) and
-// may touch memory beside the gate, or make addresses that are not pinned. A
-// program that calls one cannot be evicted. CUDA's runtime asks at its start
-// for each function that it knows, and calls few of them: so it gets a stub,
-// whose first call says so and keeps the gate open (Gate::KeepOpen).
+// Stubs for functions of the driver that are later than our list
+// (kListedCudaVersion) and may touch memory without passing the gate, or make
+// addresses that are not pinned. A program that calls one cannot be evicted.
+// CUDA's runtime looks up every function that it knows when it starts, but
+// calls few of them. So it gets a stub, whose first call reports this and keeps
+// the gate open (Gate::KeepOpen).
 
-// The stub of `function`, the same one each time; `function` itself, with the
-// gate kept open at once, if all stubs are in use. `name` is copied.
+// Returns the stub of `function`, the same one each time. If all stubs are in
+// use, returns `function` itself and keeps the gate open at once. `name` is
+// copied.
 void* LateCall(const char* name, void* function);
 
 }  // namespace fineserve::shim

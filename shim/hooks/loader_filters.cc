@@ -24,7 +24,7 @@ namespace {
 
 using abi::Path;
 
-// Fails: in a process without glibc nothing can be opened.
+// Always fails, because nothing can be opened in a process without glibc.
 void* OpenNothing(const char*, int) { return nullptr; }
 void* OpenNothingIn(long, const char*, int) { return nullptr; }
 
@@ -45,14 +45,14 @@ DlsymAnswer AnswerHook(Hook hook, Path path) {
 }
 
 // Returns the definition that dlsym(RTLD_DEFAULT) would find if the shim were
-// not loaded. The caller that glibc sees is the shim, so RTLD_NEXT searches
-// after it; a failure leaves the usual message for dlerror.
+// not loaded. glibc sees the shim as the caller, so RTLD_NEXT searches the
+// modules after the shim; a failure leaves the usual message for dlerror.
 void* DefinitionBehindShim(const char* name) {
   return RealDlsym()(RTLD_NEXT, name);
 }
 
-// Null if no driver is loaded, or if an older driver lacks the function: the
-// shim must then appear to lack it too.
+// Returns the driver's definition. Null if no driver is loaded, or if an older
+// driver lacks the function; then the shim must appear to lack it too.
 void* DriversDefinition(const char* name) {
   Module driver;
   return FindModuleBySoname(kDriverSoname, &driver)
@@ -76,17 +76,17 @@ bool ShimIsNextAfter(const void* caller, const char* name) {
   return from.position < shim.position;
 }
 
-// A lookup found one of the loader's functions: answers with ours in place of
-// libc's.
+// Handles a lookup that found one of the loader's functions: replaces libc's
+// function with ours.
 DlsymAnswer FilterLoaders(Hook hook, Path path, const char* name,
                           const void* found) {
   const bool known = found == HookAddress(hook) || found == LibcFunction(name);
   return known ? AnswerHook(hook, path) : kAskLibc;
 }
 
-// RTLD_NEXT. glibc, which sees the original caller, finds our exported function
-// wherever it is the next one. We only have to hide it from a process that has
-// no driver.
+// Handles RTLD_NEXT. glibc, which sees the original caller, finds our exported
+// function wherever it is the next one. We only have to hide it from a process
+// that has no driver.
 DlsymAnswer FilterNext(Hook hook, const char* name, const void* caller) {
   if (!ShimIsNextAfter(caller, name)) return kAskLibc;
   if (IsLoaders(hook) || DriversDefinition(name) != nullptr) {
@@ -96,8 +96,8 @@ DlsymAnswer FilterNext(Hook hook, const char* name, const void* caller) {
   return Answer(DefinitionBehindShim(name));
 }
 
-// RTLD_DEFAULT and explicit handles. We look the name up first, and substitute
-// only a function that would be the driver's or ours anyway.
+// Handles RTLD_DEFAULT and explicit handles. We look the name up first, and
+// substitute only a function that is the driver's or ours.
 DlsymAnswer FilterFound(Hook hook, void* handle, const char* name) {
   void* const found = RealDlsym()(handle, name);
   // The stub repeats the failed lookup with the right caller, which also sets
@@ -114,8 +114,8 @@ DlsymAnswer FilterFound(Hook hook, void* handle, const char* name) {
   return substitute ? AnswerHook(hook, path) : kAskLibc;
 }
 
-// Where a lookup of a gated function would find ours, or the driver's, the
-// answer is ours if the process may be evicted, else the driver's.
+// Handles a lookup of a gated function that would find our function or the
+// driver's: returns ours if the process may be evicted, else the driver's.
 DlsymAnswer FilterGated(GatedCall call, void* handle, const char* name,
                         const void* caller) {
   if (handle == RTLD_NEXT) {
@@ -131,12 +131,13 @@ DlsymAnswer FilterGated(GatedCall call, void* handle, const char* name,
   void* const drivers = DriversDefinition(name);
   if (!is_ours && found != drivers) return kAskLibc;
   if (drivers == nullptr) return Answer(DefinitionBehindShim(name));
-  // Pass needs the resolved driver.
+  // Requires a driver, because Pass needs the resolved one.
   const bool gated = RealDriver() != nullptr && IsEvictable();
   return Answer(gated ? GatedAddress(call) : drivers);
 }
 
-// True if the driver knows the name in the last CUDA version that is listed.
+// True if the driver knows the name in the latest CUDA version that our list
+// covers.
 bool IsKnownInListedCuda(const Driver& real, const char* symbol) {
   char name[128] = "";
   const size_t length = NameLength(symbol);
@@ -149,7 +150,7 @@ bool IsKnownInListedCuda(const Driver& real, const char* symbol) {
          found != nullptr;
 }
 
-// A symbol that may be later than our list.
+// Handles a symbol that may be later than our list.
 DlsymAnswer FilterLate(void* handle, const char* symbol) {
   const Driver* const real = RealDriver();
   void* const drivers = DriversDefinition(symbol);

@@ -22,8 +22,8 @@
 
 namespace fineserve::shim {
 
-// A stub's next step: it returns `value` if `answered` is not 0, and jumps to
-// the C library's own function otherwise. Passed in rax and rdx.
+// A stub's next step: it returns `value` if `answered` is not 0; otherwise it
+// jumps to the C library's own function. Passed in rax and rdx.
 struct DlsymAnswer {
   void* value;
   uint64_t answered;
@@ -31,7 +31,7 @@ struct DlsymAnswer {
 
 extern "C" {
 // `caller` is the return address of the call. All stubs pass their arguments in
-// the same way, so dlsym's filter gets a third one that has no meaning.
+// the same way, so the filter of dlsym gets a meaningless third argument.
 DlsymAnswer fineserve_filter_dlsym(void* handle, const char* name,
                                    const char* unused, const void* caller);
 DlsymAnswer fineserve_filter_dlvsym(void* handle, const char* name,

@@ -23,7 +23,7 @@ using shim::VirtualMemory;
 
 namespace {
 
-// Answers a call with `(object.*method)(entry, arguments..., original)`.
+// Returns the result of `(object.*method)(entry, arguments..., original)`.
 template <typename Object, typename Method, typename... Arguments>
 CUresult Ask(Hook hook, const Original& original, Object& object, Method method,
              Arguments... arguments) {
@@ -32,8 +32,8 @@ CUresult Ask(Hook hook, const Original& original, Object& object, Method method,
   });
 }
 
-// Answers a call about a handle. A process that holds none of ours pays one
-// load.
+// Handles a call about a memory handle. A process that holds none of our
+// handles pays one load.
 template <typename... Arguments>
 CUresult AskAboutHandle(Hook hook, const Original& original,
                         Arguments&&... arguments) {
@@ -42,15 +42,15 @@ CUresult AskAboutHandle(Hook hook, const Original& original,
              : Ask(hook, original, arguments...);
 }
 
-// While an engine is evicted the driver does not know its addresses, so a call
-// about such an address waits, like one that touches it.
+// Makes a call about an address wait like one that touches memory: while an
+// engine is evicted, the driver does not know its addresses.
 template <typename Call>
 CUresult PassGate(Call call) {
   if (!shim::IsEvictable()) return call();
   return shim::g_gate.Pass(call, driver::CUDA_ERROR_DEINITIALIZED);
 }
 
-// Answers a call about an address.
+// Handles a call about an address.
 template <typename... Arguments>
 CUresult AskAboutAddress(CUdeviceptr address, Hook hook,
                          const Original& original, Arguments&&... arguments) {
@@ -60,7 +60,7 @@ CUresult AskAboutAddress(CUdeviceptr address, Hook hook,
                   : shim::Pass(original);
 }
 
-// Handles that the shim has made are not the driver's.
+// Opens handles that the shim has made, which the driver does not know.
 CUresult OpenIpc(Hook hook, const Original& original, CUdeviceptr* address,
                  const CUipcMemHandle& handle, unsigned flags) {
   if (shim::Disabled() || !shim::OpenedMemory::IsOurs(handle)) {

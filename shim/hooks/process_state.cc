@@ -81,16 +81,16 @@ void UpdateFastLimit(ThreadState* thread) {
   thread->fast_limit = thread->scope_depth == 0 ? limit : 0;
 }
 
-// Called at a thread's first allocation, not before: a thread that never
-// allocates costs nothing, and a hook may run before our constructors.
+// Registers a thread. Called at its first allocation, not before: a thread that
+// never allocates costs nothing, and a hook may run before our constructors.
 void Register(ThreadState* thread) {
   StartOnce();
   pthread_setspecific(g_thread_key, thread);
   UpdateFastLimit(thread);
 }
 
-// The driver ends when the program exits, after the handlers that were
-// registered later than its own.
+// Starts the mover, and stops it at exit: the driver ends when the program
+// exits, after the handlers that were registered later than its own.
 void KeepMover(const Driver& real) {
   static constinit std::atomic<bool> started{false};
   if (started.exchange(true, std::memory_order_relaxed)) return;

@@ -24,7 +24,7 @@ extern constinit ResidentMemory g_resident_memory;
 extern constinit Mover g_mover;
 extern constinit Sharer g_sharer;
 
-// Answers an allocation to which the fast path does not apply: the thread is
+// Handles an allocation to which the fast path does not apply: the thread is
 // not registered, the size is large, or a scope is open.
 driver::CUresult AllocateSlowly(AllocationCall call, driver::CUdeviceptr* out);
 
@@ -33,7 +33,7 @@ void StartMover();
 
 // Returns the slabs of memory that the program has freed in stream order, as
 // far as its streams have passed those frees. Called after the program has
-// waited for its work or has asked whether it is done.
+// waited for its work or has queried whether it is done.
 void CollectDeferredFrees();
 
 // The only access to this process's state, except for allocations. Null in a
@@ -51,16 +51,16 @@ inline Redirector* Ours() {
 // Counts a call of a hook.
 void CountCall(abi::Hook hook);
 
-// Makes the original call, which turned out not to concern us.
+// Makes the original call, because it turned out not to concern us.
 inline driver::CUresult Pass(const Original& original) {
   const Driver* real = RealDriver();
   return real == nullptr ? driver::CUDA_ERROR_NOT_INITIALIZED
                          : original(real->entry);
 }
 
-// Answers a call that may concern memory of ours with `ask(driver)`; makes
-// `original`'s call if the driver called us on our own behalf, or in a forked
-// child.
+// Handles a call that may concern our memory: returns the result of
+// `ask(driver)`. Makes `original`'s call instead if the driver called us while
+// it served a call of ours, or in a forked child.
 template <typename Ask>
 driver::CUresult AskRedirector(abi::Hook hook, const Original& original,
                                Ask ask) {

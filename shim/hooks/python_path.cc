@@ -6,9 +6,10 @@
 namespace fineserve::shim {
 namespace {
 
-// Options that take a value, from the rest of their word or from the next word.
+// Options that take a value, either the rest of their word or the next word.
 constexpr char kWithValue[] = "WX";
-// The words after these options are the program's, not the interpreter's.
+// After these options, the remaining words belong to the program, not to the
+// interpreter.
 constexpr char kProgram[] = "cm";
 
 enum class Word { kGoOn, kTakesNext, kLast, kIgnores };
@@ -69,7 +70,7 @@ bool IgnoresPythonPath(const char* const* argv) {
 
 bool PrependToPath(const char* folder, const char* path, char* out,
                    unsigned long capacity) {
-  // A colon in the folder's name cannot be quoted.
+  // Gives up if the folder's name contains a colon, which cannot be quoted.
   if (strchr(folder, ':') != nullptr) return false;
   if (path == nullptr || path[0] == '\0') {
     return snprintf(out, capacity, "%s", folder) < static_cast<long>(capacity);

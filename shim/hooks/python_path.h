@@ -1,10 +1,10 @@
 #ifndef SHIM_HOOKS_PYTHON_PATH_H_
 #define SHIM_HOOKS_PYTHON_PATH_H_
 
-// A Python engine's way to its plugin: before main, the folders "vllm" and
+// Lets a Python engine find its plugin: before main, the folders "vllm" and
 // "sglang" beside the preload library are put in front of $PYTHONPATH, so that
-// LD_PRELOAD alone suffices. Children inherit it, which is harmless: a plugin
-// does nothing in a process without the shim.
+// LD_PRELOAD alone suffices. Child processes inherit the path, which is
+// harmless: a plugin does nothing in a process without the shim.
 
 namespace fineserve::shim {
 
@@ -16,7 +16,7 @@ bool IsPython(const char* program);
 // -sE.
 bool IgnoresPythonPath(const char* const* argv);
 
-// Writes $PYTHONPATH with `folder` in front to `out`, which has `capacity`
+// Writes $PYTHONPATH, preceded by `folder`, to `out`, which has `capacity`
 // bytes. False if there is nothing to change or the result does not fit.
 bool PrependToPath(const char* folder, const char* path, char* out,
                    unsigned long capacity);

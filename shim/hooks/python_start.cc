@@ -53,7 +53,7 @@ void Prepend(const char* folder) {
   }
 }
 
-// glibc passes main's arguments to constructors.
+// Runs as a constructor, to which glibc passes main's arguments.
 __attribute__((constructor)) void ShowPlugins(int, char** argv, char**) {
   if (!InPython() || Disabled()) return;
   const bool ignored = IgnoresPythonPath(argv);

@@ -33,8 +33,8 @@ bool IsLaterThanListed(const shim::Driver& real, const char* name,
   return answer != listed;
 }
 
-// Makes the driver's call, and replaces its answer with our function if that
-// has the same ABI.
+// Makes the driver's call, and replaces the function that it finds with ours if
+// ours has the same ABI.
 template <auto Entry, typename... Status>
 CUresult Resolve(Hook hook, Path path, const char* name, void** function,
                  int cuda_version, uint64_t flags, Status... status) {

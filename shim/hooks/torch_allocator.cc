@@ -19,7 +19,7 @@ FINESERVE_EXPORT void* fs_torch_malloc(ssize_t bytes, int, void*) {
 }
 
 FINESERVE_EXPORT void fs_torch_free(void* address, ssize_t, int, void*) {
-  // PyTorch cannot use the result; the shim has recorded a failure.
+  // PyTorch cannot use the result; the shim has already recorded any failure.
   static_cast<void>(cuMemFree_v2(reinterpret_cast<CUdeviceptr>(address)));
 }
 

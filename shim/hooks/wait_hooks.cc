@@ -1,5 +1,5 @@
-// Hooks of the calls by which a program waits for its work or asks whether it
-// is done. They do not change the answer: we use them to notice that streams
+// Hooks of the calls by which a program waits for its work or queries whether
+// it is done. They do not change the result: we use them to notice that streams
 // have passed the frees in stream order. A program that has freed its KV may
 // make no other call that we see for hours.
 
@@ -12,8 +12,8 @@ namespace fineserve::driver {
 namespace {
 
 // Makes the driver's call, and then looks at the deferred frees if there were
-// any before the call. Otherwise it is a tail call to the driver: engines query
-// events many times a step.
+// any before the call. Otherwise tail-calls the driver, because engines query
+// events many times in each step.
 template <auto Entry, typename... Arguments>
 CUresult ThenCollect(abi::Hook hook, Arguments... arguments) {
   const shim::Driver* real = shim::RealDriver();
@@ -36,8 +36,8 @@ FINESERVE_EXPORT CUresult cuCtxSynchronize() {
       abi::Hook::kCtxSynchronize);
 }
 
-// A driver older than CUDA 13 answers a request for this function with its
-// first version, which ignores the argument.
+// A driver older than CUDA 13 resolves this function to its first version,
+// which ignores the argument.
 FINESERVE_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context) {
   constexpr auto kHook = abi::Hook::kCtxSynchronize2;
   const shim::Driver* real = shim::RealDriver();

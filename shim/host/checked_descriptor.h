@@ -30,7 +30,7 @@ class CheckedDescriptor {
     fd_.store(fd, std::memory_order_release);
   }
 
-  // The number, or -1 if there is none or it now names another file.
+  // Returns the number, or -1 if there is none or it now denotes another file.
   int Get() const {
     const int fd = fd_.load(std::memory_order_acquire);  // pairs with Adopt
     struct stat st;

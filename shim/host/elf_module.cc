@@ -7,7 +7,7 @@ namespace {
 
 using Sym = ElfW(Sym);
 
-// The tables of one module's dynamic section that a lookup needs.
+// The tables in a module's dynamic section that a lookup needs.
 struct Tables {
   const char* strings = nullptr;
   const Sym* symbols = nullptr;
@@ -61,8 +61,8 @@ Tables ReadTables(const Module& module) {
 }
 
 // True for a definition that other modules may bind to: a function that is
-// present and is not a version kept for old binaries only (the hidden bit of
-// its version index).
+// present and whose version is not kept for old binaries only (the hidden bit
+// of its version index).
 bool IsDefaultDefinition(const Tables& t, uint32_t index, const char* name) {
   constexpr ElfW(Half) kHiddenVersion = 0x8000;
   const Sym& s = t.symbols[index];
@@ -93,8 +93,8 @@ uint32_t SysvHash(const char* name) {
 }
 
 // DT_GNU_HASH: {bucket count, first symbol, bloom words, bloom shift}, the
-// bloom filter in native words, buckets, then one hash per symbol whose lowest
-// bit ends a chain.
+// bloom filter in native words, the buckets, then one hash for each symbol,
+// whose lowest bit marks the end of a chain.
 const Sym* FindInGnuHash(const Tables& t, const char* name) {
   const uint32_t bucket_count = t.gnu_hash[0];
   const uint32_t first_symbol = t.gnu_hash[1];
@@ -151,8 +151,8 @@ Module Describe(const dl_phdr_info& info, size_t position) {
   return m;
 }
 
-// The symbol table does not store its length, but the hash table covers its
-// last symbol.
+// Counts the symbols. The symbol table does not store its length, but the hash
+// table covers its last symbol.
 size_t CountInGnuHash(const uint32_t* hash) {
   const uint32_t bucket_count = hash[0];
   const uint32_t first_symbol = hash[1];

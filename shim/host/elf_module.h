@@ -2,8 +2,8 @@
 #define SHIM_HOST_ELF_MODULE_H_
 
 // Loaded modules and the symbols they define, read from their own ELF tables.
-// The shim answers dlsym, so it cannot call dlsym; dlvsym would need a symbol
-// version, which differs by architecture and C library.
+// The shim implements dlsym, so it cannot call dlsym; dlvsym would need a
+// symbol version, which differs by architecture and C library.
 
 #include <link.h>
 
@@ -31,9 +31,9 @@ struct SymbolTable {
   const char* strings = nullptr;
 };
 
-// All of these may be called on any thread, before any constructor has run, and
-// inside dlsym. They take the loader's (recursive) lock, allocate nothing and
-// leave dlerror's state alone.
+// The following functions may be called on any thread, before any constructor
+// has run, and inside dlsym. They take the loader's (recursive) lock, allocate
+// nothing and leave dlerror's state alone.
 
 // Finds the first module whose DT_SONAME is `soname`.
 bool FindModuleBySoname(const char* soname, Module* out);
@@ -44,11 +44,11 @@ bool FindModuleByAddress(const void* address, Module* out);
 // Finds the module at a position in the link map; false past its end.
 bool FindModuleByPosition(size_t position, Module* out);
 
-// The address of the global or weak function `name` that `module` defines
-// (its default version where there are several), or null.
+// Returns the address of the global or weak function `name` that `module`
+// defines (its default version if there are several), or null.
 void* FindDefinition(const Module& module, const char* name);
 
-// Every dynamic symbol that `module` defines or needs.
+// Returns every dynamic symbol that `module` defines or needs.
 SymbolTable DynamicSymbols(const Module& module);
 
 }  // namespace fineserve::shim

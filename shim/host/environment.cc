@@ -26,7 +26,8 @@ bool Is(const char* name, const char* wanted) {
   return value != nullptr && strcmp(value, wanted) == 0;
 }
 
-// `ask()`, asked once; threads that ask at the same time get the same.
+// Returns the result of `ask()`, which is kept; threads that call this at the
+// same time get the same result.
 template <typename Ask>
 bool AskOnce(std::atomic<int>* answer, Ask ask) {
   int a = answer->load(std::memory_order_relaxed);

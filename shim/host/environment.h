@@ -26,7 +26,7 @@ bool ViewRequired();
 // Reads the environment once.
 bool EvictionWanted();
 
-// The names by which the daemon knows this process: its engine's
+// The names by which the daemon knows this process: the name of its engine
 // ($FINESERVE_ENGINE, else "<comm>-<pid>") and the executable's short name.
 void EngineName(char (&out)[abi::kNameBytes]);
 void ProgramName(char (&out)[abi::kNameBytes]);

@@ -9,8 +9,8 @@ namespace {
 
 constexpr char kLibcSoname[] = "libc.so.6";
 
-// Looks a function up once, because a program may call dlsym thousands of times
-// while it starts. Every thread finds the same address.
+// Looks a function up once and keeps it, because a program may call dlsym
+// thousands of times while it starts. Every thread finds the same address.
 template <typename Function>
 Function FindOnce(std::atomic<Function>* known, const char* name) {
   Function found = known->load(std::memory_order_relaxed);

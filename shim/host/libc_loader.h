@@ -9,8 +9,9 @@ using DlvsymFunction = void* (*)(void* handle, const char* name,
 using DlopenFunction = void* (*)(const char* file, int flags);
 using DlmopenFunction = void* (*)(long space, const char* file, int flags);
 
-// The C library's own functions, whatever else was preloaded; null only if this
-// process has no glibc. Safe on any thread, before any constructor has run.
+// The C library's own functions, regardless of other preloads. Null only if
+// this process has no glibc. Safe on any thread, before any constructor has
+// run.
 void* LibcFunction(const char* name);
 DlsymFunction RealDlsym();
 DlvsymFunction RealDlvsym();

@@ -5,8 +5,8 @@
 
 namespace fineserve::shim {
 
-// The program's own call, ready to be made to the driver. Refers to a lambda in
-// the hook and must not outlive it.
+// The program's original call, ready to be made to the driver. Refers to a
+// lambda in the hook and must not outlive it.
 class Original {
  public:
   template <typename Call>

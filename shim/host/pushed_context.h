@@ -41,14 +41,14 @@ class PrimaryContext {
   driver::CUcontext context_ = nullptr;
 };
 
-// A context could not be made current because it has ended.
+// True if a context could not be made current because it has ended.
 inline bool HasEnded(driver::CUresult pushed) {
   return pushed == driver::CUDA_ERROR_CONTEXT_IS_DESTROYED ||
          pushed == driver::CUDA_ERROR_INVALID_CONTEXT;
 }
 
 // While this object lives, `context` is current in this thread, if it could be
-// made so; null leaves the current one as it is.
+// made current; null leaves the current context as it is.
 class PushedContext {
  public:
   PushedContext(const driver::EntryPoints& entry, driver::CUcontext context)

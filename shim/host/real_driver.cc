@@ -22,9 +22,9 @@ constexpr uint64_t kPerThread =
 
 using GetProcAddress = decltype(EntryPoints::cuGetProcAddress_v2);
 
-// The function that a driver's resolver returns for a name may differ from the
-// exported one, so the resolver is asked first, with the version that
-// introduced the ABI we mean.
+// Finds a function. The one that a driver's resolver returns for a name may
+// differ from the exported one, so the resolver is asked first, with the
+// version that introduced the ABI we mean.
 void* Find(void* library, GetProcAddress resolver, const char* symbol,
            const char* name, int since, uint64_t flags) {
   void* found = nullptr;
@@ -57,8 +57,8 @@ void FillFrom(void* library, Driver* out) {
 #undef FINESERVE_RESOLVE
 }
 
-// Null if no driver is loaded yet. The handle is never closed: it pins the code
-// that our pointers lead to.
+// Resolves the driver's functions. Null if no driver is loaded yet. The handle
+// is never closed: it pins the code that our pointers lead to.
 Driver* Resolve() {
   const DlopenFunction open = RealDlopen();
   if (open == nullptr || RealDlsym() == nullptr) return nullptr;

@@ -1,8 +1,8 @@
 #ifndef SHIM_HOST_REAL_DRIVER_H_
 #define SHIM_HOST_REAL_DRIVER_H_
 
-// The driver's own functions, which are behind the hooks. Only this file
-// resolves them.
+// The driver's own functions, which the hooks replace. Only this file resolves
+// them.
 
 #include <atomic>
 
@@ -24,7 +24,7 @@ struct Driver {
 const Driver* ResolveDriver();
 extern constinit std::atomic<const Driver*> g_resolved_driver;
 inline const Driver* RealDriver() {
-  // Pairs with the release in ResolveDriver.
+  // Acquire: pairs with the release in ResolveDriver.
   const Driver* d = g_resolved_driver.load(std::memory_order_acquire);
   return d != nullptr ? d : ResolveDriver();
 }
@@ -32,9 +32,10 @@ inline const Driver* RealDriver() {
 using MemAlloc = decltype(driver::EntryPoints::cuMemAlloc_v2);
 using MemFree = decltype(driver::EntryPoints::cuMemFree_v2);
 
-// The driver's allocation functions, for the hooks' fast path. At first they
-// point at functions of ours that resolve the driver and then call it, so that
-// the fast path needs no test. Relaxed loads suffice: they point at code only.
+// The driver's allocation functions, for the hooks' fast path. Initially they
+// point to functions of ours that resolve the driver and then call it, so that
+// the fast path needs no test. Relaxed loads suffice, because they point to
+// code only.
 extern constinit std::atomic<MemAlloc> g_real_mem_alloc;
 extern constinit std::atomic<MemFree> g_real_mem_free;
 

@@ -11,17 +11,17 @@
 namespace fineserve::shim {
 
 struct ThreadState {
-  // The allocation hook's only test: a smaller allocation goes straight to the
-  // driver. It is 0 until the thread is registered, and while the thread is
-  // inside a KV scope, so that all allocations take the slow path. Otherwise it
-  // is kLargeBytes, or kGateBytes while the gate is closed.
+  // The only value that the allocation hook tests: a smaller allocation goes
+  // straight to the driver. It is 0 until the thread is registered, and while
+  // the thread is inside a KV scope, so that all allocations take the slow
+  // path. Otherwise it is kLargeBytes, or kGateBytes while the gate is closed.
   size_t fast_limit = 0;
-  // Counts since they were last added to the scoreboard.
+  // Small allocations since they were last added to the scoreboard.
   uint64_t small_allocations = 0;
   uint64_t small_bytes = 0;
   uint32_t scope_depth = 0;
-  // The depth of our own calls into the driver. Calls that the driver then
-  // makes through its exported names are not the program's.
+  // The depth of our own calls into the driver. If it is not 0, calls that the
+  // driver makes through its exported names are not the program's.
   uint32_t nested = 0;
 };
 

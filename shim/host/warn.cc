@@ -12,7 +12,7 @@ void Warn(const char* format, ...) {
   constexpr size_t kPrefixBytes = sizeof(kPrefix) - 1;
   const int saved = errno;
   char line[1024] = "fineserve: ";
-  // Room for the newline that replaces the terminator.
+  // Leaves room for the newline that replaces the terminator.
   const size_t room = sizeof(line) - kPrefixBytes - 1;
   va_list args;
   va_start(args, format);
@@ -21,8 +21,8 @@ void Warn(const char* format, ...) {
   size_t text = wanted < 0 ? 0 : static_cast<size_t>(wanted);
   if (text >= room) text = room - 1;
   line[kPrefixBytes + text] = '\n';
-  // A host without a standard error loses the line; there is no other place
-  // for it.
+  // Ignores a failure: a host without a standard error loses the line, and
+  // there is no other place for it.
   const ssize_t written = write(STDERR_FILENO, line, kPrefixBytes + text + 1);
   (void)written;
   errno = saved;

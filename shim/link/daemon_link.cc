@@ -36,7 +36,8 @@ bool IsSocket(const char* name) {
   return dot != nullptr && strcmp(dot, ".sock") == 0;
 }
 
-// Any answer, or the end of the connection, ends the wait.
+// Connects and waits for an answer. Any answer, or the end of the connection,
+// ends the wait.
 void AwaitAnswer(const char* path) {
   char why[abi::kPathBytes + 128];
   const int fd = ConnectTo(path, kMostMs, why, sizeof(why));
@@ -78,8 +79,8 @@ void DaemonLink::SetState(LinkState state) {
 }
 
 LinkState DaemonLink::Join(const uint8_t (&gpu_uuid)[16], bool reconnect) {
-  // Set before the lock is taken, because a fork while the lock is held must
-  // find this process engaged.
+  // This is set before the lock is taken, because a process forked while the
+  // lock is held must find itself engaged.
   engaged_.store(true, std::memory_order_relaxed);
   const Turn turn(this);
   const LinkState before = state();
@@ -103,7 +104,8 @@ LinkState DaemonLink::Join(const uint8_t (&gpu_uuid)[16], bool reconnect) {
 
 bool DaemonLink::IsPast(uint64_t ms) { return NowMs() >= ms; }
 
-// Waits before the next try. The last one took `tried_ms` and found no daemon.
+// Waits before the next try. The previous try took `tried_ms` and found no
+// daemon.
 void DaemonLink::Pause(uint64_t tried_ms) {
   const auto most = static_cast<uint64_t>(timeouts_.reconnect_pause_ms);
   pause_ms_ = std::min(std::max({2 * pause_ms_, most / 100, tried_ms}), most);
@@ -125,8 +127,8 @@ bool DaemonLink::Serves(const uint8_t (&gpu_uuid)[16]) {
   return memcmp(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_)) == 0;
 }
 
-// A daemon that ends before it has answered may be followed by another one,
-// which listens at the same socket.
+// Tries again if a daemon ends before it has answered, since another daemon may
+// follow it, which listens at the same socket.
 bool DaemonLink::Meet() {
   constexpr timespec kBrief = {0, 1'000'000};
   const uint64_t until_ms = NowMs() + static_cast<uint64_t>(PatienceMs());
@@ -185,7 +187,8 @@ bool DaemonLink::Accept(const abi::Welcome& welcome, Received* received) {
   }
   table_.Keep(received->TakeDescriptor(kTableDescriptor));
   if (!FetchRules(welcome.rule_count)) return false;
-  // Leases of an older daemon are not this one's.
+  // Drops the ends of an older daemon's leases, which this daemon does not
+  // know.
   if (welcome.epoch != welcome_.epoch) ends_.Clear();
   welcome_ = welcome;
   epoch_.store(welcome.epoch, std::memory_order_relaxed);
@@ -246,8 +249,9 @@ Exchange DaemonLink::Lose(const char* why) {
   return Exchange::kLost;
 }
 
-// Waits for a message, and sends the ends of other threads while it waits: this
-// thread may wait for just one of these. Returns an errno.
+// Waits for a message, and sends the ends that other threads report while it
+// waits, since this thread may be waiting for just one of those ends. Returns
+// an errno.
 int DaemonLink::Await(int fd, uint64_t deadline_ms) {
   constexpr uint64_t kTellMs = 5;  // heuristic
   for (;;) {
@@ -261,18 +265,20 @@ int DaemonLink::Await(int fd, uint64_t deadline_ms) {
   }
 }
 
-// Answers to reported ends come before the answer to the request.
+// Sends a request and takes its answer. Answers to reported ends come before
+// it.
 template <typename Request, typename Answer>
 Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
                          int timeout_ms) {
   const int fd = socket_.Get();
   if (fd < 0) return Lose("its socket was closed by this program");
-  // The request may need slabs that have been given up.
+  // Sends the ends first, since the request may need slabs that have been given
+  // up.
   while (SendEnds() || (has_unconfirmed_ends() && ends_.HasUnsent() &&
                         WaitReadable(fd, timeout_ms) == 0)) {
   }
-  // The loop may have found the daemon gone: the number of the closed
-  // descriptor may be the program's by now.
+  // The loop may have found that the daemon is gone. The number of the closed
+  // descriptor may already be in use by the program.
   has_ended_ = socket_.Get() != fd;
   if (has_ended_) return Lose("it disconnected");
   request.header.sequence = ++sequence_;
@@ -328,7 +334,7 @@ Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
   const uint64_t slab_bytes =
       welcome_.granule_bytes * welcome_.granules_per_slab;
   const uint64_t slabs = bytes / slab_bytes + (bytes % slab_bytes != 0);
-  // The daemon decides what it can spare, because a pool may grow.
+  // Leaves it to the daemon what it can spare, because a pool may grow.
   if (slabs > UINT32_MAX) return Exchange::kExhausted;
   auto request = abi::MakeMessage<abi::LeaseRequest>(0);
   request.slab_count = static_cast<uint32_t>(slabs);
@@ -474,7 +480,7 @@ Exchange DaemonLink::AskRoom(uint64_t bytes, uint64_t most_ms,
   const Turn turn(this);
   *coming = 0;
   if (state() != LinkState::kConnected) return Exchange::kLost;
-  // An older daemon would end the connection.
+  // An older daemon would end the connection at such a request.
   if (!TableGivesRoom()) return Exchange::kRefused;
   auto request = abi::MakeMessage<abi::RoomRequest>(0);
   request.bytes = bytes;
@@ -579,8 +585,8 @@ void DaemonLink::Return(uint32_t lease, uint64_t epoch) {
   TellEnds();
 }
 
-// A thread that finds the mutex taken leaves the ends to its owner, which comes
-// here when it has unlocked it.
+// Sends the ends. A thread that finds the mutex taken leaves the ends to its
+// owner, which calls this when it has unlocked the mutex.
 void DaemonLink::TellEnds() {
   bool any = true;
   while (any && has_unconfirmed_ends() && mutex_.TryLock()) {
@@ -619,8 +625,8 @@ bool DaemonLink::SendUntold() {
   return any;
 }
 
-// Takes the answers that have come. They come in the order of the messages that
-// they confirm.
+// Takes the answers that have arrived. They arrive in the order of the messages
+// that they confirm.
 bool DaemonLink::ConfirmEnds(int fd) {
   bool any = false;
   Received received;

@@ -36,7 +36,8 @@ class KeptTable {
   // Null if the latest table could not be mapped.
   const void* base() const { return base_; }
   size_t bytes() const { return bytes_; }
-  // False for a table that could shrink: reading it might raise SIGBUS.
+  // False for a table that could shrink; reading such a table might raise
+  // SIGBUS.
   bool IsSealed() const;
 
  private:
@@ -80,7 +81,7 @@ struct PoolRun {
   int scoreboard = -1;  // as in ViewGrant
 };
 
-// Sizes of the daemon's pool; zeros before the daemon has been met.
+// Sizes of the daemon's pool; zeros until a daemon was joined.
 struct SlabGeometry {
   uint64_t granule_bytes = 0;
   uint64_t slab_bytes = 0;
@@ -94,7 +95,7 @@ enum class Exchange {
   kLost,       // there is no daemon, now or at all, or its messages are invalid
 };
 
-// The fate of a message that gets no answer.
+// The outcome of sending a message that gets no answer.
 enum class Notice {
   kSent,
   kBusy,  // the link or its socket was busy: try again later
@@ -123,29 +124,31 @@ using Why = char[256];
 class DaemonLink {
  public:
   struct Timeouts {
-    // Limit on each step of joining: to connect, from Hello to Welcome, for a
-    // rule; the steps are repeated if a daemon ends in between. A starting
-    // process waits as long as for a request, since it would otherwise run
-    // without the pool for good if the daemon is late.
+    // Limit on each step of joining: to connect, from Hello to Welcome, and for
+    // a rule. The steps are repeated if a daemon ends in between. A starting
+    // process waits as long for a daemon as for a request, since otherwise a
+    // late daemon would leave it without the pool for good.
     int join_ms = 2'000;
     int request_ms = 10'000;  // a lease waits for the zero fill of its slabs
     // Heuristic: longest pause between tries after a failed one. The first
-    // pause is a hundredth of it; each one is twice the one before, or as long
-    // as the try took.
+    // pause is a hundredth of this; each further pause is twice the one before,
+    // or as long as the try took.
     int reconnect_pause_ms = 5'000;
   };
 
-  // All of these must outlive the link.
+  // The three arguments must outlive the link.
   constexpr DaemonLink(ScoreboardWriter* scoreboard, DeclaredSizes* declared,
                        RuleMatcher* rules)
       : scoreboard_(scoreboard), declared_(declared), rules_(rules) {}
 
-  // The name of the engine that this process belongs to, in place of its own.
+  // Sets the name of the engine that this process belongs to, which replaces
+  // the process's own name.
   void set_engine_name(const char (&name)[abi::kNameBytes]) {
     const Turn turn(this);
     abi::CopyText(name_, name);
   }
-  // The GPU of the daemon that was joined, and the engine's name there.
+  // Copies the GPU of the daemon that was joined, and the engine's name at that
+  // daemon.
   void CopyIdentity(uint8_t (&gpu_uuid)[16], char (&name)[abi::kNameBytes]);
   void set_timeouts(const Timeouts& t) { timeouts_ = t; }
   // If true, the sizes that the daemon declares are ignored.
@@ -161,9 +164,8 @@ class DaemonLink {
   bool engaged() const { return engaged_.load(std::memory_order_relaxed); }
 
   // Tries to join the daemon of this GPU; later calls return the state. With
-  // `reconnect`, a call after a loss, or after a daemon was not found, looks
-  // for one. A process
-  // joins one daemon, so the result for another GPU is kNoDaemon.
+  // `reconnect`, a call after a daemon was lost or not found looks for one. A
+  // process joins one daemon, so the result for another GPU is kNoDaemon.
   abi::LinkState Join(const uint8_t (&gpu_uuid)[16], bool reconnect);
 
   // True if there was no daemon, and it is time to look for one again. Takes no
@@ -173,8 +175,8 @@ class DaemonLink {
            IsPast(retry_at_ms_.load(std::memory_order_relaxed));
   }
 
-  // The same for the GPU of the daemon that was lost; does nothing unless one
-  // was.
+  // Joins again the daemon of the GPU whose daemon was lost; does nothing
+  // unless one was lost.
   void Rejoin();
 
   // Number of times that a daemon has been joined.
@@ -182,18 +184,19 @@ class DaemonLink {
     return connections_.load(std::memory_order_relaxed);
   }
 
-  // False if this process has joined, or tried to join, for another GPU.
+  // False if this process has joined, or tried to join, the daemon of another
+  // GPU.
   bool Serves(const uint8_t (&gpu_uuid)[16]);
 
   SlabGeometry geometry();
 
-  // Leases as many whole slabs as hold `bytes`.
+  // Leases the number of whole slabs that `bytes` need.
   Exchange LeaseSlabs(uint64_t bytes, Lease* out);
 
-  // Receives descriptors of granules [first, first + n) of a lease, with n ≥ 1
-  // as large as one message allows. `out` owns them until they are taken. If
+  // Receives descriptors of granules [first, first + n) of a lease, where n ≥ 1
+  // is as large as one message allows. `out` owns them until they are taken. If
   // this process has too few free descriptors, asks again for half as many;
-  // kRefused if not even one fits.
+  // returns kRefused if not even one fits.
   Exchange Granules(const Lease& lease, uint32_t first, abi::Received* out);
 
   // Returns a lease, unless it is an older daemon's. Never waits: if the
@@ -201,58 +204,61 @@ class DaemonLink {
   void Return(uint32_t lease, uint64_t epoch);
 
   // Registers a format. All later calls for the view pass the grant's epoch and
-  // get kLost if the daemon has another one. Unless the result is kOk, `why`
-  // and the grant's epoch are set, and nothing else; the daemon may have
-  // registered the view.
+  // get kLost if the daemon has another epoch. Unless the result is kOk, only
+  // `why` and the grant's epoch are set; the daemon may still have registered
+  // the view.
   Exchange RegisterView(const abi::ViewRequest& request, ViewGrant* out,
                         Why& why);
 
   // Receives descriptors of the pool's granules [first, first + n), 1 ≤ n ≤
-  // max, otherwise like Granules. kRefused also if the daemon withholds the
-  // first of them.
+  // max, otherwise like Granules. Also returns kRefused if the daemon withholds
+  // the first of them.
   Exchange PoolGranules(uint64_t epoch, uint32_t first, uint32_t max,
                         abi::Received* out);
 
   Exchange ActivateView(uint64_t epoch, uint32_t slabs, uint32_t wanted,
                         Why& why);
-  // Makes this process the one that runs the block pool of its engine's view,
-  // which another member has registered. `out` owns nothing unless kOk.
+  // Makes this process run the block pool of its engine's view, which another
+  // member has registered. `out` owns nothing unless the result is kOk.
   Exchange RunPool(PoolRun* out, Why& why);
-  // Asks the pool for device memory that is not KV: the driver has refused
-  // `bytes`. `coming` becomes the bytes that the pool could still give up. 0
-  // `bytes` mean that this process has stopped waiting. kRefused if the pool's
-  // size is fixed. The daemon is lost if it does not answer in `most_ms` or
-  // sooner.
+  // Asks the pool for device memory that is not KV, because the driver has
+  // refused `bytes`. Sets `coming` to the bytes that the pool could still give
+  // up. If `bytes` is 0, this process has stopped waiting. kRefused if the
+  // pool's size is fixed. The daemon is lost if it does not answer within
+  // `most_ms` or sooner.
   Exchange AskRoom(uint64_t bytes, uint64_t most_ms, uint64_t* coming);
-  // True if the pool gives room, by the latest daemon's table.
+  // True if the pool gives room, according to the latest daemon's table.
   bool GivesRoom();
   // Ends all leases of the view, as Return does.
   void CloseView(uint64_t epoch) { Return(UnconfirmedEnds::kView, epoch); }
-  // The same; RegisterView takes the view up again.
+  // Ends all leases of a view that is suspended; RegisterView takes the view up
+  // again.
   void SuspendView(uint64_t epoch) {
     Return(UnconfirmedEnds::kViewsLeases, epoch);
   }
 
-  // True if an end has not been reported yet; TellEnds reports it, without
+  // True if an end is not confirmed yet. TellEnds reports the ends, without
   // waiting, as far as that is possible.
   bool has_unconfirmed_ends() const {
     return !ends_.empty() && state() == abi::LinkState::kConnected;
   }
-  // The same while no daemon is there to report to.
+  // True if an end is not confirmed yet and there is no daemon to report it to.
   bool has_kept_ends() const {
     return !ends_.empty() && state() == abi::LinkState::kLost;
   }
   void TellEnds();
 
-  // Copies why the daemon could not be joined, was lost, or last refused.
+  // Copies the reason why the daemon could not be joined, was lost, or last
+  // refused.
   void CopyReason(Why& why);
 
-  // The latest daemon's slab table, which is never unmapped and cannot shrink.
-  // False if there is none, or if another thread is asking the daemon
+  // Finds the latest daemon's slab table, which is never unmapped and cannot
+  // shrink. False if there is none, or if another thread is asking the daemon
   // something.
   bool FindTable(const void** table, size_t* bytes);
 
-  // None of these waits for the socket or for another thread's exchange.
+  // None of the following functions waits for the socket or for another
+  // thread's exchange.
   Notice TellWant(uint64_t epoch, uint32_t slabs);
   Notice TellReturn(uint64_t epoch, const abi::ReturnNotice& notice);
   // Finds out whether the daemon has gone, without sending it anything.
@@ -264,18 +270,19 @@ class DaemonLink {
            epoch_.load(std::memory_order_relaxed) == epoch;
   }
 
-  // Waits until no daemon of this user awaits the end of a program that ran in
-  // this process before (exec), for at most 2 s a daemon. The driver knows both
-  // programs by one pid, so the daemon sees that the former one's work has
-  // ended only while this one has no context. Returns at once if there was
-  // none. Joins nothing.
+  // Waits, for at most 2 s per daemon, until no daemon of this user awaits the
+  // end of a program that ran in this process before (exec). The driver knows
+  // both programs by one pid, so the daemon sees that the former program's work
+  // has ended only while this program has no context. Returns at once if there
+  // was no former program. Joins nothing.
   static void AwaitFormerProgram();
 
   // For a forked child: closes all descriptors and takes no lock.
   void AbandonInChild();
 
  private:
-  // Holds mutex_, and afterwards reports everything that ended in that time.
+  // Holds mutex_, and after unlocking it reports everything that ended while it
+  // was held.
   class FINESERVE_ANNOTATE(scoped_lockable) Turn {
    public:
     explicit Turn(DaemonLink* link)
@@ -298,8 +305,8 @@ class DaemonLink {
   template <typename Request, typename Answer>
   Exchange Ask(Request request, Answer* answer, abi::Received* received,
                int timeout_ms) FINESERVE_REQUIRES(mutex_);
-  // The same, and repeats the request if the daemon has ended and another one
-  // goes on with its pool. The first daemon may have carried the request out.
+  // Like Ask, but repeats the request if the daemon has ended and another one
+  // takes over its pool. The first daemon may have carried the request out.
   template <typename Request, typename Answer>
   Exchange AskAgain(const Request& request, Answer* answer,
                     abi::Received* received, int timeout_ms)
@@ -355,12 +362,15 @@ class DaemonLink {
   uint64_t pause_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   abi::Welcome welcome_ FINESERVE_GUARDED_BY(mutex_) = {};
   uint8_t gpu_uuid_[16] FINESERVE_GUARDED_BY(mutex_) = {};
-  // As it was when this process first joined: a program may rename itself.
+  // The name that the process had when it first joined, since a program may
+  // rename itself.
   char name_[abi::kNameBytes] FINESERVE_GUARDED_BY(mutex_) = {};
-  // A member, since a program's thread may have a small stack.
+  // A member, not a local variable, since a program's thread may have a small
+  // stack.
   abi::Rule fetched_[abi::kRuleCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
   bool refused_ FINESERVE_GUARDED_BY(mutex_) = false;
-  // The last request found that the daemon has ended or closed the connection.
+  // True if the last request found that the daemon has ended or closed the
+  // connection.
   bool has_ended_ FINESERVE_GUARDED_BY(mutex_) = false;
   bool is_quiet_ FINESERVE_GUARDED_BY(mutex_) =
       false;  // a loss is not warned of

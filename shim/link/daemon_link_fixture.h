@@ -34,7 +34,7 @@ class DaemonLinkTest : public testing::Test {
   void StartDaemon(const FakeDaemon::Options& options = {}) {
     daemon_ = std::make_unique<FakeDaemon>(folder_.path(), kGpu, options);
   }
-  // Joins, and returns what was written to standard error.
+  // Joins, and returns the text that was written to standard error.
   std::string Join(bool reconnect = false) {
     testing::internal::CaptureStderr();
     link_.Join(kGpu, reconnect);

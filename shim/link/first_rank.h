@@ -20,7 +20,7 @@ class FirstRank {
  public:
   constexpr FirstRank() = default;
 
-  // False if another one is known already.
+  // False if another first rank is known already.
   bool Set(const uint8_t (&gpu_uuid)[16], const char (&name)[abi::kNameBytes]) {
     if (is_known()) {
       return Is(gpu_uuid) && strncmp(name_, name, sizeof(name_)) == 0;
@@ -38,7 +38,7 @@ class FirstRank {
     return memcmp(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_)) == 0;
   }
   const uint8_t (&gpu_uuid() const)[16] { return gpu_uuid_; }
-  // The engine's name at that daemon.
+  // The engine's name at the first rank's daemon.
   const char (&engine_name() const)[abi::kNameBytes] { return name_; }
 
  private:

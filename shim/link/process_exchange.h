@@ -11,8 +11,8 @@
 
 namespace fineserve::shim {
 
-// A connection to the process, or -1. The kernel confirms that it is that
-// process and runs as this one's user.
+// Returns a connection to the process, or -1. The kernel confirms that the peer
+// is that process and runs as this process's user.
 int ConnectToProcess(const abi::ShareAddress& address, int timeout_ms);
 
 enum class Asked {
@@ -22,7 +22,7 @@ enum class Asked {
   kUnsent,
 };
 
-// Sends a request on a connection of its own, and takes its answer.
+// Sends a request on a separate connection, and takes its answer.
 template <typename Request, typename Answer>
 Asked AskProcess(const abi::ShareAddress& address, const Request& request,
                  int timeout_ms, abi::Received* received, Answer* answer) {

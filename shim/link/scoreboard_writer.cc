@@ -86,7 +86,8 @@ bool ScoreboardWriter::Install(int fd, uint64_t epoch, uint32_t engine_id) {
   return true;
 }
 
-// Counts that other threads add to the old scoreboard during the copy are lost.
+// Copies the counters. Counts that other threads add to the old scoreboard
+// during the copy are lost.
 void ScoreboardWriter::CarryCounters(const Scoreboard& from, Scoreboard* to) {
   for (const auto counter :
        {&Header::small_allocations, &Header::large_allocations,
@@ -161,7 +162,7 @@ void ScoreboardWriter::Record(const DecisionRecord& record) {
   abi::Decision& d = p->decisions[n % abi::kDecisionCapacity];
   uint64_t before = d.sequence.load(std::memory_order_relaxed);
   const bool busy_or_newer = (before & 1) != 0 || before > 2 * n;
-  // Acquire: pairs with the release of 2n + 2 by the place's last writer.
+  // Acquire: pairs with the release of 2n + 2 by the last writer in this place.
   if (busy_or_newer || !d.sequence.compare_exchange_strong(
                            before, 2 * n + 1, std::memory_order_acquire,
                            std::memory_order_relaxed)) {
@@ -187,7 +188,7 @@ void ScoreboardWriter::AddSmall(uint64_t count, uint64_t bytes) {
 void ScoreboardWriter::CountCreated(uint64_t bytes) {
   Scoreboard* p = scoreboard();
   if (p == nullptr) return;
-  // Relaxed: gauges that nothing else is inferred from.
+  // Relaxed: no reader concludes from a gauge that another write is visible.
   const uint64_t now =
       p->header.created_bytes.fetch_add(bytes, std::memory_order_relaxed) +
       bytes;
@@ -198,7 +199,7 @@ void ScoreboardWriter::CountCreated(uint64_t bytes) {
   }
 }
 
-// Relaxed: gauges that nothing else is inferred from.
+// Relaxed: no reader concludes from a gauge that another write is visible.
 void ScoreboardWriter::ShowResident(const ResidentSum& sum) {
   Scoreboard* p = scoreboard();
   if (p == nullptr) return;
@@ -274,8 +275,8 @@ void ViewScoreboardWriter::Show(const ViewGauges& gauges) {
   Scoreboard* p = scoreboard();
   if (p == nullptr) return;
   ViewScoreboardHeader& h = p->header;
-  // Each value is a hint or is read by people; nothing is inferred from two of
-  // them together.
+  // Relaxed: each value is a hint or is read by people, and no reader relates
+  // two of them.
   const auto show = [](std::atomic<uint64_t>* to, uint64_t value) {
     to->store(value, std::memory_order_relaxed);
   };

@@ -11,15 +11,16 @@
 namespace fineserve::shim {
 
 // Bytes of an engine's resident allocations (weights/resident_memory.h).
-// Exported ones are pinned: they are here, and stay. So are those that other
-// processes have open (lent), for as long as they do.
+// Exported allocations are pinned: they are here and stay here. Allocations
+// that other processes have open (lent) are pinned for as long as they are
+// open.
 struct ResidentSum {
   uint32_t here = 0, pinned = 0, out = 0;  // allocations
   uint64_t here_bytes = 0, pinned_bytes = 0, out_bytes = 0;
   uint64_t lent_bytes = 0;  // part of pinned_bytes
   // Parameters that the program has named; the part of them for which it reads
-  // another process's, so that they are not here; and the processes that read
-  // this one's.
+  // another process's copy, so that its own is not here; and the number of
+  // processes that read this process's parameters.
   uint64_t frozen_bytes = 0;
   uint32_t dropped = 0;
   uint64_t dropped_bytes = 0;
@@ -46,26 +47,26 @@ class ScoreboardWriter {
   bool CreateOwn();
 
   // Adopts a scoreboard that a daemon made, takes ownership of `fd`, and
-  // carries the counters over. Closes `fd` and returns false if it is too
-  // small.
+  // carries the counters over. Closes `fd` and returns false if the scoreboard
+  // is too small.
   bool Adopt(int fd, uint64_t epoch, uint32_t engine_id);
 
-  // `message` says why the process runs without a daemon; it may be null. The
-  // first message stays, since readers may be copying it.
+  // `message` says why the process runs without a daemon; it may be null. Only
+  // the first message is kept, since readers may be copying it.
   void SetLink(abi::LinkState state, const char* message);
 
   // Appends to the ring. Drops the record if a thread that is 240 decisions
   // behind is still writing in its place.
   void Record(const abi::DecisionRecord& record);
 
-  // These three counts are kept for the next scoreboard, and across a fork.
+  // The next three counts are kept for the next scoreboard, and across a fork.
   void CountUse(abi::Hook hook, abi::Path path);
   void CountDeepbind();
   void CountForeignNamespace();
 
   // Raises the stage of the code that replaces the engine's block pool
-  // (fs_kv_progress). It only grows, and is kept for the next scoreboard and
-  // across a fork, since a child has that code too.
+  // (fs_kv_progress). The stage only grows, and is kept for the next scoreboard
+  // and across a fork, since a child has that code too.
   void RaisePluginStage(uint32_t stage);
   uint32_t plugin_stage() const {
     return plugin_stage_.load(std::memory_order_relaxed);
@@ -73,12 +74,12 @@ class ScoreboardWriter {
 
   void AddSmall(uint64_t count, uint64_t bytes);
   void CountPassed(uint64_t bytes) { Count(&Header::passed_bytes, bytes); }
-  // An allocation waited for memory of the pool.
+  // Counts an allocation that waited for memory of the pool.
   void CountRoomWait(uint64_t ms) {
     Count(&Header::room_waits, 1);
     Count(&Header::room_wait_ms, ms);
   }
-  // Memory that the program makes and releases by handle.
+  // Count memory that the program makes and releases by handle.
   void CountCreated(uint64_t bytes);
   void CountUncreated(uint64_t bytes) {
     Count(&Header::created_bytes, uint64_t{0} - bytes);
@@ -95,7 +96,7 @@ class ScoreboardWriter {
   }
 
   void ShowResident(const ResidentSum& sum);
-  // The name of the socket on which this process answers others, and the
+  // Show the name of the socket on which this process answers others, and the
   // process whose parameters it reads (0: none).
   void ShowSocket(const char (&name)[8]);
   void ShowLender(uint32_t pid);
@@ -115,12 +116,12 @@ class ScoreboardWriter {
   };
   static_assert(sizeof(Scoreboard) == abi::kScoreboardBytes);
 
-  // Pairs with the release in Install.
+  // Acquire: pairs with the release in Install.
   Scoreboard* scoreboard() const {
     return scoreboard_.load(std::memory_order_acquire);
   }
-  // Adds to a counter, if there is a scoreboard. Relaxed: counters are sums
-  // that nothing is inferred from.
+  // Adds to a counter, if there is a scoreboard. Relaxed: no reader concludes
+  // from a counter that another write is visible.
   void Count(std::atomic<uint64_t> Header::*counter, uint64_t n) {
     Scoreboard* p = scoreboard();
     if (p == nullptr) return;
@@ -132,7 +133,7 @@ class ScoreboardWriter {
 
   std::atomic<Scoreboard*> scoreboard_{nullptr};
   CheckedDescriptor descriptor_;
-  // Counts from the time without a scoreboard.
+  // Counts that were made while there was no scoreboard.
   std::atomic<uint64_t> pending_small_{0};
   std::atomic<uint64_t> pending_small_bytes_{0};
   // The counts of hooks, kept whether or not there is a scoreboard: a program
@@ -180,15 +181,16 @@ class ViewScoreboardWriter {
   constexpr ViewScoreboardWriter() = default;
 
   // Adopts a scoreboard that a daemon made for view indices up to `slab_count`,
-  // and takes ownership of `fd`. Closes it and returns false if it is too
-  // small.
+  // and takes ownership of `fd`. Closes `fd` and returns false if the
+  // scoreboard is too small.
   bool Adopt(int fd, uint64_t epoch, uint32_t engine_id, uint32_t slab_count);
 
   void Show(const ViewGauges& gauges);
-  // Shows the blocks in use of one slab. Ignores an index out of range.
+  // Shows how many blocks of a slab are in use. Ignores an index out of range.
   void ShowUsed(uint32_t view_index, uint32_t blocks);
   uint64_t SumUsed() const;
-  // The blocks that are shown of one slab; 0 for an index out of range.
+  // Returns the shown number of blocks in use of one slab; 0 for an index out
+  // of range.
   uint32_t Used(uint32_t view_index) const;
   // Shows whether an engine on several GPUs would take this slab. Ignores an
   // index out of range.

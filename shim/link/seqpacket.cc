@@ -15,7 +15,8 @@
 namespace fineserve::shim {
 namespace {
 
-// A full backlog makes connect wait; SO_SNDTIMEO bounds that wait.
+// Connects before the deadline. A full backlog makes connect wait; SO_SNDTIMEO
+// bounds that wait.
 int ConnectBefore(int fd, const sockaddr_un& address, uint64_t deadline_ms,
                   socklen_t bytes = sizeof(sockaddr_un)) {
   for (;;) {
@@ -36,8 +37,8 @@ int OpenSocket(int timeout_ms) {
   return fd;
 }
 
-// The kernel's names have five characters after the byte that makes them
-// abstract (unix(7), autobind).
+// Names that the kernel chooses have five characters after the byte that makes
+// them abstract (unix(7), autobind).
 constexpr size_t kNameCharacters = 5;
 constexpr socklen_t kUnnamedBytes = sizeof(sa_family_t);
 constexpr socklen_t kNamedBytes = kUnnamedBytes + 1 + kNameCharacters;

@@ -25,7 +25,7 @@ class UnconfirmedEnds {
   // Denotes the leases of a suspended view. Lease ids begin with 1 and never
   // get this far.
   static constexpr uint32_t kViewsLeases = UINT32_MAX;
-  // More than this process can hold (RangeTable, HandleTable).
+  // More ends than this process can hold leases for (RangeTable, HandleTable).
   static constexpr uint32_t kCapacity = 16384;
 
   constexpr UnconfirmedEnds() = default;
@@ -33,7 +33,7 @@ class UnconfirmedEnds {
   // Takes no lock.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
-  // The thing that ended: a lease, or (with lease 0) the request of this
+  // The thing that ended: a lease or, if `lease` is 0, the request with this
   // number, which was given up before it was answered.
   struct What {
     uint32_t lease;
@@ -45,10 +45,10 @@ class UnconfirmedEnds {
   // Returns the first end that has not been sent. False if there is none, or if
   // so many have been sent that their answers might not fit into the socket.
   bool Next(What* what);
-  // Notes the number of the message that sent it.
+  // Records the number of the message that sent this end.
   void Sent(uint32_t sequence);
-  // Removes the first end that was sent, which is now confirmed. False if no
-  // message with this number sent it.
+  // Removes the first end that was sent, which is now confirmed. False if that
+  // end was not sent by a message with this number.
   bool Confirm(uint32_t sequence);
   bool AwaitsAnswers();
   bool HasUnsent();

@@ -71,7 +71,7 @@ driver::CUmemAllocationProp ExportableMemoryOf(driver::CUdevice device) {
 CUresult Synchronize(const driver::EntryPoints& entry,
                      driver::CUcontext context) {
   const PushedContext current(entry, context);
-  // It was valid when something was mapped in it.
+  // An ended context is no error: it was valid when something was mapped in it.
   if (HasEnded(current.result())) return CUDA_SUCCESS;
   if (current.result() != CUDA_SUCCESS) return current.result();
   return entry.cuCtxSynchronize();

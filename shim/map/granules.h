@@ -10,7 +10,7 @@
 
 namespace fineserve::shim {
 
-// The result of putting slabs in place of an allocation.
+// The result of mapping slabs in place of an allocation.
 enum class MapOutcome {
   kMapped,
   kExhausted,    // the pool has too few free slabs
@@ -35,10 +35,10 @@ MapOutcome OutcomeOf(Exchange exchange);
 driver::CUresult ImportGranule(const driver::EntryPoints& entry, int descriptor,
                                driver::CUmemGenericAllocationHandle* out);
 
-// Imports granules [0, count) of a lease and gives the handle of each to
+// Imports granules [0, count) of a lease and passes the handle of each to
 // `use(handle) → CUresult`, in order; `use` then owns the handle. Stops at the
-// first failure; `use` must count what it got. Each descriptor is closed after
-// its import: 8,192 of them would exhaust the host's limit.
+// first failure; `use` must count the handles that it got. Each descriptor is
+// closed after its import, since 8,192 of them would exceed the host's limit.
 template <typename Use>
 MapResult ImportGranules(const driver::EntryPoints& entry, DaemonLink* link,
                          const Lease& lease, uint32_t count, Use use) {
@@ -80,13 +80,14 @@ driver::CUresult PermitAccess(const driver::EntryPoints& entry,
                               driver::CUmemAccess_flags access =
                                   driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 
-// The properties of plain memory of a device, for cuMemCreate, and of such
+// The properties, for cuMemCreate, of plain memory of a device, and of plain
 // memory that can be exported.
 driver::CUmemAllocationProp PlainMemoryOf(driver::CUdevice device);
 driver::CUmemAllocationProp ExportableMemoryOf(driver::CUdevice device);
 
-// Waits for the work of `context`, or, if that is null, of the current one. The
-// driver has waited for a context that has been destroyed.
+// Waits for the work of `context`, or of the current context if `context` is
+// null. If a context has been destroyed, the driver has already waited for its
+// work.
 driver::CUresult Synchronize(const driver::EntryPoints& entry,
                              driver::CUcontext context);
 

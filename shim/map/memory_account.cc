@@ -17,12 +17,12 @@ using abi::EngineRecord;
 using abi::SlabEntry;
 using abi::TableHeader;
 
-// Room for the text after the list of engines.
+// Room for the text that follows the list of engines.
 constexpr size_t kTailBytes = 192;
-// An engine's name and what is said of it.
+// Room for an engine's name and the text about it.
 constexpr size_t kEngineBytes = abi::kNameBytes + 64;
 
-// Text that ends where the room does.
+// Text that is cut where the room ends.
 class Text {
  public:
   Text(char* out, size_t room) : out_(out), room_(room) { out_[0] = '\0'; }
@@ -49,7 +49,7 @@ class Text {
   size_t used_ = 0;
 };
 
-// The parts of a slab table, after a check that they are within it.
+// The parts of a slab table, after a check that each is within it.
 struct Table {
   const EngineEntry* engines;
   const SlabEntry* slabs;
@@ -77,7 +77,8 @@ bool Open(const void* table, size_t bytes, Table* out) {
   return true;
 }
 
-// False if the record kept changing, or if there is no such engine.
+// Copies an engine's record. False if the record kept changing, or if there is
+// no such engine.
 bool Copy(const EngineEntry& entry, EngineRecord* out) {
   if (!abi::CopyRecord(entry, out)) return false;
   out->name[sizeof(out->name) - 1] = '\0';
@@ -94,7 +95,7 @@ uint64_t PoolBytes(const Table& table) {
   return present * table.slab_bytes;
 }
 
-// Returns the bytes of all engines.
+// Adds all engines to the text, and returns the sum of their bytes.
 uint64_t AddEngines(const Table& table, Text* text) {
   uint64_t bytes = 0;
   uint32_t unnamed = 0;

@@ -10,7 +10,8 @@
 
 namespace fineserve::shim {
 
-// One redirected allocation: a virtual range of ours over leased slabs.
+// One redirected allocation: a virtual address range that is mapped to leased
+// slabs.
 struct Redirection {
   driver::CUdeviceptr base = 0;
   uint64_t reserved_bytes = 0;  // whole slabs
@@ -20,14 +21,16 @@ struct Redirection {
   driver::CUdevice device = 0;          // of a mapping of the program's own
   driver::CUcontext context = nullptr;  // current when it was mapped
   driver::CUmemoryPool pool = nullptr;  // of memory in stream order
-  // The mapped handle, if this is a mapping of the program's own
+  // The mapped handle, if this is a mapping that the program made itself
   // (redirect/virtual_memory.h); else 0.
   driver::CUmemGenericAllocationHandle handle = 0;
-  // A tensor of the engine's view (view_mapping.h), whose lease is 0.
+  // True for a tensor of the engine's view (view_mapping.h), whose lease is 0.
   bool is_view = false;
-  // A resident allocation (weights/resident_memory.h), whose lease is 0.
+  // True for a resident allocation (weights/resident_memory.h), whose lease is
+  // 0.
   bool is_resident = false;
-  // Memory of another process (redirect/opened_memory.h), whose lease is 0.
+  // True for memory of another process (redirect/opened_memory.h), whose lease
+  // is 0.
   bool is_opened = false;
   bool is_kv() const { return !is_resident && !is_opened; }
 };
@@ -76,7 +79,7 @@ class RangeTable {
                     Redirection* out);
 
   // Removes the range that begins at `address` and copies it to `out`. If
-  // several threads take the same address, one of them gets kBase.
+  // several threads take the same address, only one of them gets kBase.
   Found Take(driver::CUdeviceptr address, Redirection* out);
 
   // Removes a range that was mapped in `context` and copies it to `out`. False

@@ -63,7 +63,7 @@ CUdeviceptr ViewMapping::Plane(uint32_t p) const {
          p % shape_.planes_per_allocation * shape_.stride();
 }
 
-// Number of bytes after the last index of a plane.
+// Returns the number of bytes after the last index of a plane.
 uint64_t ViewMapping::RestBytes(uint32_t p) const {
   const Tensor& tensor = tensors_[p / shape_.planes_per_allocation];
   const bool last = (p + 1) % shape_.planes_per_allocation == 0;
@@ -177,9 +177,9 @@ CUresult ViewMapping::Reserve(const EntryPoints& entry, uint64_t bytes,
               size_t{0}, CUdeviceptr{0}, 0ULL);
 }
 
-// Index 0 and the rest of the plane keep their scratch; the indices between are
-// mapped separately so that they can be unmapped: in one piece in mode view,
-// one by one in the others.
+// Maps a plane's scratch. Index 0 and the rest of the plane keep their scratch.
+// The indices between them are mapped separately so that they can be unmapped:
+// in one piece in mode view, one by one in the other modes.
 CUresult ViewMapping::BackPlane(const EntryPoints& entry, uint32_t p,
                                 CUdeviceptr* end) {
   const bool at_once = shape_.mode == abi::ViewMode::kView;
@@ -207,7 +207,7 @@ CUresult ViewMapping::Unmap(const EntryPoints& entry, CUdeviceptr at,
 }
 
 // Tries the sizes that a mapping there can have, the largest first. The first
-// that the driver takes is right: it refuses a part of a mapping.
+// size that the driver accepts is right, since it refuses a part of a mapping.
 template <typename CallOn>
 CUresult ViewMapping::InPieces(CUdeviceptr at, uint64_t bytes, CallOn call_on) {
   CUresult result = Call(call_on, at, bytes);
@@ -244,8 +244,8 @@ CUresult ViewMapping::RemoveTensor(const EntryPoints& entry, CUdeviceptr base) {
     if (tensor.base != base) continue;
     const CUresult result = UnmapTensor(entry, i);
     if (result != CUDA_SUCCESS) return result;
-    // Nothing is mapped there, so if the addresses cannot be freed only this
-    // process loses them.
+    // Ignores an error: nothing is mapped there, so addresses that cannot be
+    // freed are lost to this process only.
     Call(entry.cuMemAddressFree, tensor.base, tensor.reserved_bytes);
     tensor = {};
     if (--tensor_count_ == 0) scratch_.Release(entry, &calls_);
@@ -349,8 +349,8 @@ MapResult ViewMapping::FillPlaces(const EntryPoints& entry, DaemonLink* link,
                               : DriverError(rest);
 }
 
-// Maps the run of slabs with memory that begins at `v`, by one import. `end`:
-// the first slab behind it, or one that has left the pool in the meantime.
+// Maps, with one import, the run of slabs with memory that begins at `v`. `end`
+// becomes the first slab after the run, or one that has left the pool since.
 MapResult ViewMapping::FillRun(const EntryPoints& entry, DaemonLink* link,
                                const MemoryOf& memory, uint32_t v,
                                uint32_t* end) {
@@ -373,7 +373,8 @@ MapResult ViewMapping::FillRun(const EntryPoints& entry, DaemonLink* link,
   *end = run_end;
   const MapResult result = Import(entry, link, v, run_end, use);
   if (result.outcome != MapOutcome::kRefused) return result;
-  // The pool may have withdrawn slabs since, as none is leased to us.
+  // The pool may have withdrawn slabs in the meantime, because none is leased
+  // to us.
   bool changed = false;
   for (uint32_t w = run_end; w-- > v;) {
     if (backing_[w] == Backing::kPool) break;
@@ -384,7 +385,7 @@ MapResult ViewMapping::FillRun(const EntryPoints& entry, DaemonLink* link,
   return {MapOutcome::kMapped};
 }
 
-// Unmaps the granules of a slab of which only a part is mapped.
+// Unmaps the granules of a slab that is mapped only in part.
 bool ViewMapping::LetGoOfPart(const EntryPoints& entry) {
   if (granules_mapped_ == 0) return true;
   if (!UnmapGranules(entry, being_mapped_, granules_mapped_)) return false;
@@ -426,8 +427,8 @@ CUresult ViewMapping::FillAbsences(const EntryPoints& entry) {
   return CUDA_SUCCESS;
 }
 
-// Takes down a half-built view, so that nothing is mapped in place of slabs in
-// any plane.
+// Takes down a half-built view, so that no plane has anything mapped in place
+// of slabs.
 void ViewMapping::Demolish(const EntryPoints& entry) {
   const uint64_t share = shape_.plane_bytes;
   bool gone = true;
@@ -451,8 +452,8 @@ void ViewMapping::Demolish(const EntryPoints& entry) {
 }
 
 // Imports the used granules of the slabs at [first_view, end_view), which have
-// memory, and gives each to `use(view index, number, handle) → CUresult`, which
-// then owns the handle.
+// memory, and passes each to `use(view index, number, handle) → CUresult`,
+// which then owns the handle.
 template <typename Use>
 MapResult ViewMapping::Import(const EntryPoints& entry, DaemonLink* link,
                               uint32_t first_view, uint32_t end_view, Use use) {
@@ -496,8 +497,8 @@ CUresult ViewMapping::MapGranule(const EntryPoints& entry, uint32_t v,
   return released;
 }
 
-// Imports all granules first, so that an import that fails leaves the place as
-// it was.
+// Maps a slab in its place. Imports all granules first, so that a failed import
+// leaves the place as it was.
 MapResult ViewMapping::SwapIn(const EntryPoints& entry, DaemonLink* link,
                               uint32_t v, uint64_t memory) {
   const RelaxedCapture relaxed(entry);
@@ -526,7 +527,8 @@ MapResult ViewMapping::SwapIn(const EntryPoints& entry, DaemonLink* link,
   return result;
 }
 
-// After an error the place is as it was, or the slab is broken.
+// Maps the slab in one plane. After an error the place is as it was, or the
+// slab is broken.
 CUresult ViewMapping::PutSlab(const EntryPoints& entry, uint32_t p,
                               uint32_t v) {
   const CUdeviceptr at = Place(p, v);

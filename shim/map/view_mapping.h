@@ -31,7 +31,7 @@ struct ViewShape {
   uint64_t stride() const { return blocks * page_bytes; }
   uint64_t tensor_bytes() const { return planes_per_allocation * stride(); }
   uint32_t tensors() const { return planes / planes_per_allocation; }
-  // Granules of a slab that planes use; the others are tail waste.
+  // Number of a slab's granules that planes use; the others are tail waste.
   uint32_t used_granules() const { return planes * granules_per_plane; }
 };
 
@@ -69,7 +69,7 @@ class ViewMapping {
   driver::CUcontext context() const { return context_; }
 
   // True if an allocation of `bytes` is a tensor: its size is the sum of its
-  // planes, or that rounded up by an allocator.
+  // planes, or that sum rounded up by an allocator.
   bool Fits(uint64_t bytes) const;
   // Puts a tensor on scratch, in the current context. kWrongSize if it is not a
   // tensor's size or all tensors exist. On an error everything has been undone.
@@ -82,7 +82,7 @@ class ViewMapping {
   bool complete() const { return tensor_count_ == shape_.tensors(); }
   bool empty() const { return tensor_count_ == 0; }
 
-  // Puts the pool in place of the scratch, as the mode requires. The caller has
+  // Maps the pool in place of the scratch, as the mode requires. The caller has
   // waited for the context. `memory(v)` is the number of a slab's memory; a
   // slab without memory (0) keeps its scratch. After an error no slab of the
   // pool is mapped, except broken ones, and the view must not be used.
@@ -95,7 +95,7 @@ class ViewMapping {
                          }});
   }
 
-  // True if the pool's slab is mapped in its place.
+  // True if a slab of the pool is mapped at this index.
   bool resident(uint32_t v) const { return backing_[v] == Backing::kPool; }
   bool broken(uint32_t v) const { return backing_[v] == Backing::kBroken; }
   // The number of the memory that is mapped there; 0 if none is.
@@ -111,13 +111,13 @@ class ViewMapping {
   // for the context. After an error something may still be mapped, so the
   // leases must be kept.
   driver::CUresult UnmapAll(const driver::EntryPoints& entry);
-  // Releases the scratch of a view of which nothing is mapped: it holds no
-  // device memory then.
+  // Releases the scratch of a view that has nothing mapped; afterwards the view
+  // holds no device memory.
   void ReleaseScratch(const driver::EntryPoints& entry) {
     scratch_.Release(entry, &calls_);
   }
   // Puts all tensors on new scratch, at the same addresses, after UnmapAll, as
-  // AddTensor did; the pool's epoch is now `epoch`. The view's context is
+  // AddTensor did; the pool's epoch is now `epoch`. The view's context must be
   // current. After an error nothing is mapped.
   driver::CUresult MapAgain(const driver::EntryPoints& entry, uint64_t epoch);
   // True if some slab is neither mapped nor unmapped.
@@ -156,8 +156,9 @@ class ViewMapping {
   driver::CUresult BackTensor(const driver::EntryPoints& entry, Tensor* tensor);
   driver::CUresult BackPlane(const driver::EntryPoints& entry, uint32_t p,
                              driver::CUdeviceptr* end);
-  // Both cover any number of mappings. A driver may refuse a range in which one
-  // handle is mapped many times: then they make a call for each mapping.
+  // Permit and Unmap cover any number of mappings. A driver may refuse a range
+  // in which one handle is mapped many times; then they make one call for each
+  // mapping.
   driver::CUresult Permit(const driver::EntryPoints& entry,
                           driver::CUdeviceptr at, uint64_t bytes);
   driver::CUresult Unmap(const driver::EntryPoints& entry,
@@ -204,8 +205,8 @@ class ViewMapping {
   uint64_t* memory_ = nullptr;                                // by view index
   Backing* backing_ = nullptr;                                // by view index
   uint32_t tensor_count_ = 0;
-  // While the pool is being put in place: how many planes have lost their
-  // scratch, and how many granules of which slab are mapped.
+  // While the pool is being mapped: how many planes have lost their scratch,
+  // and how many granules of which slab are mapped.
   uint32_t cleared_planes_ = 0;
   uint32_t being_mapped_ = 0;
   uint32_t granules_mapped_ = 0;

@@ -82,7 +82,8 @@ CUresult ViewScratch::Create(const driver::EntryPoints& entry, Piece* piece,
   return entry.cuMemCreate(&piece->handle, piece->bytes, &prop, 0);
 }
 
-// Maps each handle at a temporary address, wherever else it is mapped.
+// Zeroes each handle's memory, which it maps at a temporary address, even if
+// the handle is mapped elsewhere too.
 CUresult ViewScratch::Zero(const driver::EntryPoints& entry, uint64_t* calls) {
   for (const Piece& piece : pieces_) {
     if (piece.handle == 0) continue;

@@ -30,16 +30,16 @@ class ViewScratch {
   constexpr ViewScratch() = default;
 
   // `share_bytes` is a multiple of `granularity`. If `runs` is true, many
-  // shares are mapped at a time. `device` is the current context's. Adds its
-  // driver calls to `*calls`.
+  // shares are mapped at a time. `device` is the device of the current context.
+  // Adds its driver calls to `*calls`.
   void Open(const driver::EntryPoints& entry, uint64_t share_bytes,
             uint64_t granularity, bool runs, driver::CUdevice device,
             uint64_t* calls);
 
-  // Maps scratch over [at, at + bytes), a multiple of the granularity, without
-  // access. Sets `*end` to the end of what it mapped, even after an error.
-  // OUT_OF_MEMORY if there is no room even for the granularity. Adds its driver
-  // calls to `*calls`.
+  // Maps scratch over [at, at + bytes), without access; `bytes` is a multiple
+  // of the granularity. Sets `*end` to the end of the mapped part, even after
+  // an error. OUT_OF_MEMORY if there is no room even for the granularity. Adds
+  // its driver calls to `*calls`.
   driver::CUresult Map(const driver::EntryPoints& entry, driver::CUdeviceptr at,
                        uint64_t bytes, driver::CUdeviceptr* end,
                        uint64_t* calls);

@@ -44,7 +44,8 @@ CUresult WholeMapping::Reserve(const Lease& lease, Redirection* out) {
   return entry_.cuMemAddressReserve(&out->base, lease.bytes(), 0, 0, 0);
 }
 
-// Releases each handle at once, since the mapping keeps the memory.
+// Maps the granules. Releases each handle at once, since the mapping keeps the
+// memory.
 MapResult WholeMapping::MapGranules(const Lease& lease, CUdeviceptr base,
                                     uint32_t* mapped) {
   const uint64_t bytes = lease.granule_bytes;
@@ -56,7 +57,8 @@ MapResult WholeMapping::MapGranules(const Lease& lease, CUdeviceptr base,
     if (released == CUDA_SUCCESS) {
       ++*mapped;
     } else {
-      // The caller unmaps only what was counted.
+      // Unmaps this granule here, since the caller unmaps only the counted
+      // ones.
       entry_.cuMemUnmap(at, bytes);
     }
     return released;
@@ -83,8 +85,8 @@ MapResult WholeMapping::RollBack(const Lease& lease, const Redirection& range,
 }
 
 CUresult WholeMapping::Unmap(const Redirection& range) {
-  // Waits in the context that the range was mapped in: the thread that frees it
-  // may have another one, or none.
+  // Waits in the context in which the range was mapped: the thread that frees
+  // it may have another current context, or none.
   const CUresult result = Synchronize(entry_, range.context);
   return result != CUDA_SUCCESS ? result : Discard(range);
 }
@@ -93,8 +95,8 @@ CUresult WholeMapping::Discard(const Redirection& range) {
   const RelaxedCapture relaxed(entry_);
   CUresult result = entry_.cuMemUnmap(range.base, range.reserved_bytes);
   if (result != CUDA_SUCCESS) return result;
-  // Nothing is mapped there, so if the addresses cannot be freed only this
-  // process loses them.
+  // Ignores an error: nothing is mapped there, so addresses that cannot be
+  // freed are lost to this process only.
   entry_.cuMemAddressFree(range.base, range.reserved_bytes);
   link_->Return(range.lease, range.epoch);
   return CUDA_SUCCESS;

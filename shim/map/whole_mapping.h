@@ -32,7 +32,7 @@ class WholeMapping {
   // lease is kept, and the range may still be mapped.
   driver::CUresult Unmap(const Redirection& range);
 
-  // Unmap without the wait, for a range that work can no longer touch.
+  // Unmaps the range without the wait, if no work can touch it any longer.
   driver::CUresult Discard(const Redirection& range);
 
  private:

@@ -13,7 +13,8 @@ namespace {
 using abi::SlabState;
 using On = ViewLeases::Hold;
 
-// Costs of getting a slab on one rank; the slab with the least sum is chosen.
+// Costs of getting a slab on one rank; the slab with the smallest sum is
+// chosen.
 constexpr uint8_t kFree = 0;
 constexpr uint8_t kOnItsWay = 1;
 constexpr uint8_t kOfAnother = 2;
@@ -27,8 +28,8 @@ bool Holds(On hold) {
          hold == On::kLeaving;
 }
 
-// The memory that the pool had when its daemon started: the ranks have mapped
-// it. Memory by which a pool grew later is not used.
+// The memory that the pool had when its daemon started, which the ranks have
+// mapped. Memory by which the pool grew later is not used.
 constexpr uint64_t kFirstMemory = 1;
 
 }  // namespace
@@ -50,7 +51,8 @@ void PoolSight::Look(const void* table) {
         record.id, view.offer, view.target,
         view.leased - std::min(view.leased, view.returning), view.floor,
         record.limit == 0 ? view.cap : std::min(view.cap, record.limit),
-        // Relaxed: figures that order nothing.
+        // Relaxed: no reader concludes from these figures that another write is
+        // visible.
         entries[slot].sure_blocks.load(std::memory_order_relaxed),
         entries[slot].first_blocks.load(std::memory_order_relaxed)};
   }
@@ -216,8 +218,8 @@ void GroupLeases::DropWish(uint32_t v, uint64_t again_ms) {
   GiveBack(v);
 }
 
-// Drops late wishes. The next search begins elsewhere. For kPatienceMs or more,
-// searches skip the slabs that were not obtained.
+// Drops late wishes. The next search begins at another slab. For kPatienceMs or
+// more, searches skip the slabs that were not obtained.
 void GroupLeases::DropLate(uint64_t now_ms) {
   for (uint32_t v = 0; (v = Next(Hold::kWished, v)) != 0;) {
     if (now_ms - slabs_[v].since_ms < kPatienceMs) continue;
@@ -273,7 +275,7 @@ GroupLeases::Reach GroupLeases::CountReach() const {
   return {std::min(cap_, reach.sure), std::min(cap_, reach.first)};
 }
 
-// True if it could wish for a slab in which no other engine has blocks.
+// True if the engine could wish for a slab in which no other engine has blocks.
 bool GroupLeases::AnyUnused(uint64_t now_ms) const {
   for (uint32_t v = 0; (v = Next(Hold::kNone, v)) != 0;) {
     const bool open = slabs_[v].since_ms <= now_ms && CostOf(v) != kNever;
@@ -282,7 +284,7 @@ bool GroupLeases::AnyUnused(uint64_t now_ms) const {
   return false;
 }
 
-// True if another engine has blocks in it, on whichever rank.
+// True if another engine has blocks in the slab, on any rank.
 bool GroupLeases::IsInUse(uint32_t v) const {
   for (uint32_t r = 0; r < place_count_; ++r) {
     if (CostAt(places_[r], v) == kInUse) return true;

@@ -23,21 +23,22 @@ class PoolSight {
     uint64_t first_blocks = UINT64_MAX;  // while the engine runs nothing
   };
 
-  // `table` is one that ViewLeases has opened.
+  // `table` must have been opened by ViewLeases.
   void Look(const void* table);
 
   uint32_t OfferOf(uint32_t slot) const { return seen_[slot].offer; }
-  // The most slabs that the engine in `slot` can ever have there.
+  // Returns the most slabs that the engine in `slot` can ever have in this
+  // pool.
   uint32_t MostOf(uint32_t slot) const { return seen_[slot].most; }
-  // Blocks that the GPU's admission could count on for the engine in `slot`;
-  // UINT64_MAX: its daemon does not say.
+  // Returns the blocks that the GPU's admission could count on for the engine
+  // in `slot`; UINT64_MAX if its daemon does not publish them.
   Sure SureOf(uint32_t slot) const {
-    // 0, which is not known, becomes UINT64_MAX.
+    // 0, which means unknown, becomes UINT64_MAX.
     return {seen_[slot].sure_word - 1, seen_[slot].first_word - 1};
   }
-  // True if the daemon asks `engine` for a slab that the engine in `slot`
-  // wishes for (slab::ChooseAskBacks): it holds more than its target, or two
-  // more than that engine and more than its floor.
+  // True if the daemon would ask `engine` for a slab that the engine in `slot`
+  // wishes for (slab::ChooseAskBacks): `engine` holds more than its target, or
+  // at least two more than the other engine and more than its floor.
   bool CanSpare(uint32_t engine, uint32_t slot) const;
 
  private:
@@ -79,8 +80,8 @@ class GroupLeases {
  public:
   static constexpr uint32_t kMaxRanks = 16;
   // Heuristics: limits on the wait for a slab that is wished for, and for one
-  // that is on its way, which another engine has to drain first (while it has
-  // blocks in each slab that could be had).
+  // that is on its way. Another engine must first drain a slab that is on its
+  // way (while it has blocks in each slab that could be had).
   static constexpr uint64_t kPatienceMs = 500;
   static constexpr uint64_t kDrainMs = 10'000;
 
@@ -97,20 +98,20 @@ class GroupLeases {
 
   constexpr GroupLeases() = default;
 
-  // One GPU's leases and pool. Both outlive this object.
+  // The leases and the pool of one GPU. Both must outlive this object.
   struct Place {
     ViewLeases* leases = nullptr;
     const PoolSight* sight = nullptr;
     uint32_t engine = 0;  // its id there
     uint32_t slot = 0;    // its entry in that table
   };
-  // Follows view indices 1 … views of all places, and holds `cap` slabs at
-  // most. `seed` tells engines apart. False if memory is short.
+  // Follows view indices 1 … views of all places, and holds at most `cap`
+  // slabs. `seed` makes engines choose differently. False if memory is short.
   bool Open(const Place* places, uint32_t count, uint32_t views, uint32_t cap,
             uint32_t seed);
   void Close();
 
-  // Brings every hold up to date. The places have been looked at.
+  // Brings every hold up to date. The places must have been looked at before.
   void Look();
   // Chooses what to wish for, for an engine that could use `want` slabs.
   void Plan(uint64_t now_ms);
@@ -119,10 +120,11 @@ class GroupLeases {
   void Rest();
   void Want(uint32_t slabs) { want_ = slabs; }
 
-  // The want that every rank is to send: at most the least that a pool offers.
+  // The want that every rank must send: at most the smallest offer of any pool.
   uint32_t take() const { return take_; }
-  // Slabs that it has, and others that every pool has free or would ask back
-  // for it, as seen now: those in which other engines have no blocks, and all.
+  // The number of slabs that the engine has, plus further ones that every pool
+  // has free or would ask back for it, as seen now: `sure` counts only slabs in
+  // which other engines have no blocks, `first` all.
   struct Reach {
     uint32_t sure;
     uint32_t first;
@@ -133,15 +135,15 @@ class GroupLeases {
     return count(Hold::kReady) + count(Hold::kHeld) + count(Hold::kAsked) +
            count(Hold::kLeaving);
   }
-  // The most slabs that it can ever have on all GPUs.
+  // The most slabs that the engine can ever have on all GPUs.
   uint32_t Most() const;
-  // The least that the daemons of other places than `but` say that admission
-  // could count on.
+  // Returns the smallest number that admission could count on according to the
+  // daemons of all places except `but`.
   PoolSight::Sure SureBeside(uint32_t but) const;
-  // True if the engine could use more than it is offered or has.
+  // True if the engine could use more slabs than it is offered or has.
   bool wants_more() const { return Having() < want_; }
   bool wished(uint32_t v) const { return hold(v) == Hold::kWished; }
-  // True once after each change of the wishes.
+  // Returns true once after each change of the wishes.
   bool TakeWishesChanged();
 
   uint32_t views() const { return views_; }
@@ -149,9 +151,11 @@ class GroupLeases {
   Hold hold(uint32_t v) const { return slabs_[v].hold; }
   // The first view index after `v` in this state; 0 if there is none.
   uint32_t Next(Hold hold, uint32_t v) const;
-  // Notes a report: kReady becomes kHeld, kAsked becomes kLeaving.
+  // Records that a change was reported: kReady becomes kHeld, kAsked becomes
+  // kLeaving.
   void Report(uint32_t v);
-  // The engine is done with the slab. False if it does not have it.
+  // Returns a slab that the engine has finished with. False if it does not have
+  // it.
   bool Return(uint32_t v);
 
  private:

@@ -18,16 +18,16 @@ namespace {
 
 using GroupHold = GroupLeases::Hold;
 
-// Interval at which an engine that waits for slabs looks at the tables: they
-// wake it only for its own slabs, not for those of other engines. Heuristic.
+// Interval at which an engine that waits for slabs looks at the tables: a table
+// wakes it only for its own slabs, not for those of other engines. Heuristic.
 constexpr uint64_t kLookMs = 5;
-// Greatest age of the figures on the view scoreboards.
+// Maximum age of the figures on the view scoreboards.
 constexpr uint64_t kShowMs = 5;
-// Interval at which it counts the slabs that all pools could lease it, which
-// takes a look at each slab of each. Heuristic.
+// Interval at which it counts the slabs that all pools could lease to it, which
+// requires a look at each slab of each pool. Heuristic.
 constexpr uint64_t kRoomMs = 20;
 
-// Blocks of the slab that holds the fewest.
+// Returns the number of blocks of the slab that holds the fewest.
 uint64_t LeastBlocks(const abi::RunPoolAnswer& answer, uint32_t views) {
   uint64_t least = UINT64_MAX;
   for (uint32_t v = 1; v <= views; ++v) {
@@ -68,7 +68,7 @@ int GroupView::Join(const fs_kv_rank* ranks, uint32_t count,
   return FS_OK;
 }
 
-// The same block ids must be in the same slabs on all GPUs.
+// Checks that the same block ids are in the same slabs on all GPUs.
 int GroupView::CheckAlike() {
   const abi::RunPoolAnswer& first = ranks_[0].answer();
   for (uint32_t r = 1; r < count_; ++r) {
@@ -138,8 +138,8 @@ int GroupView::SlabBlocks(uint32_t view_index, uint64_t* first, uint64_t* end) {
   return FS_OK;
 }
 
-// Looks at the tables, decides, and sends what has changed. It costs little if
-// nothing has changed, since an engine does it in every step.
+// Looks at the tables, decides, and sends the changes. This is cheap if nothing
+// has changed, since an engine does it in every step.
 void GroupView::Work(uint64_t now_ms) {
   bool changed = leases_.count(GroupHold::kGiven) > 0;
   for (uint32_t r = 0; r < count_; ++r) {
@@ -162,7 +162,8 @@ void GroupView::Work(uint64_t now_ms) {
   Show(now_ms);
 }
 
-// Publishes on the view scoreboard of each GPU, for its daemon and fsctl.
+// Publishes the figures on the view scoreboard of each GPU, for its daemon and
+// fsctl.
 void GroupView::Show(uint64_t now_ms) {
   if (now_ms - shown_ms_ < kShowMs) return;
   shown_ms_ = now_ms;
@@ -172,7 +173,7 @@ void GroupView::Show(uint64_t now_ms) {
     const PoolSight::Sure sure = leases_.SureBeside(r);
     gauges.sure_blocks = std::min(sure_blocks_, sure.blocks);
     gauges.first_blocks = std::min(first_blocks_, sure.first_blocks);
-    // The daemon of an engine on one GPU knows better.
+    // For an engine on one GPU, the daemon knows this figure better.
     gauges.most_blocks = count_ == 1 ? 0 : most_blocks_;
     gauges.used_blocks = ranks_[r].SumUsed();
     gauges.linked_slabs = leases_.count(GroupHold::kHeld);
@@ -183,7 +184,8 @@ void GroupView::Show(uint64_t now_ms) {
   }
 }
 
-// Without one of the daemons it gets no slabs beyond those that it has.
+// Computes the blocks that are in reach. If one of the daemons is lost, the
+// engine gets no slabs beyond those that it has.
 void GroupView::LookForRoom(uint64_t now_ms) {
   room_ms_ = now_ms;
   for (uint32_t r = 0; r < count_; ++r) ranks_[r].LookAtPool();
@@ -199,7 +201,8 @@ void GroupView::LookForRoom(uint64_t now_ms) {
   most_blocks_ = leases_.Most() * slab_blocks_;
 }
 
-// Unused blocks of slabs that leave: nothing new goes into them.
+// Returns the unused blocks of slabs that are leaving: no new blocks are handed
+// out there.
 uint64_t GroupView::ClosedBlocks() const {
   uint64_t closed = 0;
   for (const GroupHold hold : {GroupHold::kAsked, GroupHold::kLeaving}) {
@@ -364,8 +367,8 @@ int GroupView::TakeAllPools() {
 
 // Sleeps until the leases of any rank change. The daemons wake the words
 // through their own mappings of the tables. Kernels before 5.16 cannot wait for
-// several words: there it sleeps on the first rank's, and looks at the others
-// often.
+// several words; on those it sleeps on the first rank's word and often looks at
+// the others.
 void GroupView::SleepFor(uint64_t ms, const uint32_t* seen) {
   struct {
     uint64_t value, address;

@@ -33,7 +33,7 @@ class GroupView {
 
   uint32_t ranks() const { return in_use() ? count_ : 0; }
 
-  // True once ranks were joined, whether or not that succeeded.
+  // True once ranks have been joined, whether or not that succeeded.
   bool engaged() const { return engaged_.load(std::memory_order_relaxed); }
 
   int Join(const fs_kv_rank* ranks, uint32_t count, fs_kv_geometry* geometry);
@@ -43,11 +43,11 @@ class GroupView {
   int ReturnSlab(uint32_t view_index);
   int Publish(uint32_t view_index, uint32_t used_blocks);
   int Wait(int timeout_ms);
-  // Makes a Wait that is under way return 1.
+  // Makes a Wait that is in progress return 1.
   void WakeWaiter();
   // Forgets all leases, so that the ranks' views can be suspended. Until
-  // Resume, which takes them over once all are active again, the functions
-  // above fail with FS_STATE. Suspend may be called again.
+  // Resume, which takes the leases over once all views are active again, the
+  // functions above fail with FS_STATE. Suspend may be called again.
   int Suspend();
   int Resume();
   int ReadStats(fs_kv_stats* stats);
@@ -82,8 +82,8 @@ class GroupView {
   uint64_t shown_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t room_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t slab_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;  // at least
-  // Blocks of the slabs that all GPUs could lease it (GroupLeases::Reach), and
-  // the most that it can ever have.
+  // Blocks of the slabs that all GPUs could lease to the engine
+  // (GroupLeases::Reach), and the most blocks that it can ever have.
   uint64_t sure_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t first_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t most_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;

@@ -86,8 +86,8 @@ void Rank::SendWant(uint32_t slabs, bool again) {
   if (link_.TellWant(run_.epoch, slabs) == Notice::kSent) want_sent_ = slabs;
 }
 
-// On a new connection to the same daemon, the daemon still knows the view and
-// the leases, but must learn which process runs the pool.
+// Connects again. On a new connection to the same daemon, the daemon still
+// knows the view and the leases, but must learn which process runs the pool.
 void Rank::Rejoin() {
   link_.Look();
   link_.Rejoin();

@@ -26,13 +26,13 @@ class Rank {
  public:
   constexpr Rank() = default;
 
-  // Joins the daemon and takes over the block pool of the view. FS_OK or an
-  // FS_… error with its text set.
+  // Joins the daemon and takes over the block pool of the view. Returns FS_OK,
+  // or an FS_… error with its text set.
   int Join(const fs_kv_rank& rank);
   void AbandonInChild() { link_.AbandonInChild(); }
 
-  // The rank's view is about to be suspended: forgets its leases. Resume takes
-  // them over again, as Join does, once the view is active.
+  // Forgets the leases, because the rank's view is about to be suspended.
+  // Resume takes them over again, as Join does, once the view is active.
   void Suspend();
   int Resume();
 
@@ -42,7 +42,7 @@ class Rank {
   const ViewLeases& leases() const { return leases_; }
   bool joined() const { return link_.IsJoinedTo(run_.epoch); }
 
-  // Reads what the daemon says of its engines.
+  // Reads the daemon's figures about its engines.
   void LookAtPool() { sight_.Look(run_.table); }
   const PoolSight& sight() const { return sight_; }
 
@@ -55,7 +55,7 @@ class Rank {
   // Sends the returns that are due. Those that cannot be sent now are kept for
   // the next call.
   void SendReturns();
-  // Tells how many slabs are wanted, if that has changed or `again` is true.
+  // Sends the number of wanted slabs, if it has changed or `again` is true.
   void SendWant(uint32_t slabs, bool again);
   uint64_t returned_slabs() const { return returned_slabs_; }
 

@@ -5,11 +5,12 @@ namespace fineserve::shim {
 using driver::CUmemGenericAllocationHandle;
 
 size_t CreatedMemory::PlaceOf(CUmemGenericAllocationHandle handle) {
-  // Handles are addresses or small numbers: the golden ratio spreads both.
+  // Handles are addresses or small numbers; multiplying by the golden ratio
+  // spreads both.
   return (handle * 0x9e3779b97f4a7c15u >> 32) % kCapacity;
 }
 
-// The entry of the handle, or the free one where it would be put.
+// Returns the entry of the handle, or the free entry where it would be put.
 size_t CreatedMemory::Find(CUmemGenericAllocationHandle handle) const {
   size_t at = PlaceOf(handle);
   while (entries_[at].bytes != 0 && entries_[at].handle != handle) {
@@ -21,7 +22,7 @@ size_t CreatedMemory::Find(CUmemGenericAllocationHandle handle) const {
 bool CreatedMemory::Add(CUmemGenericAllocationHandle handle, uint64_t bytes) {
   const MutexLock lock(&mutex_);
   const size_t count = count_.load(std::memory_order_relaxed);
-  // One entry stays free, so that a search ends.
+  // Keeps one entry free, so that a search ends.
   if (bytes == 0 || count + 1 >= kCapacity) return false;
   const size_t at = Find(handle);
   if (entries_[at].bytes == 0) {
@@ -42,7 +43,8 @@ uint64_t CreatedMemory::Remove(CUmemGenericAllocationHandle handle) {
   return bytes;
 }
 
-// Moves entries into the gap that a search from their own place would end at.
+// Moves into the gap the entries that a search would otherwise miss, because it
+// would end at the gap.
 void CreatedMemory::CloseGap(size_t gap) {
   for (size_t at = (gap + 1) % kCapacity; entries_[at].bytes != 0;
        at = (at + 1) % kCapacity) {

@@ -10,10 +10,10 @@
 
 namespace fineserve::shim {
 
-// The device memory, by handle, that the program has made by cuMemCreate and
+// The device memory, by handle, that the program has made with cuMemCreate and
 // that the driver backs. An engine that can sleep gives this memory up when it
-// does (PyTorch's and vLLM's allocators release the handles then). A handle
-// that was retained counts as released by the first cuMemRelease. Thread-safe.
+// sleeps (PyTorch's and vLLM's allocators then release the handles). A handle
+// that was retained counts as released at the first cuMemRelease. Thread-safe.
 // Constant-initialised, trivially destroyed.
 class CreatedMemory {
  public:
@@ -26,7 +26,7 @@ class CreatedMemory {
   // Takes no lock.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
-  // False if it is full: the memory is not counted then.
+  // Adds a handle. False if the table is full; then the memory is not counted.
   bool Add(driver::CUmemGenericAllocationHandle handle, uint64_t bytes);
   // Forgets the handle and returns its bytes; 0 if it is not known.
   uint64_t Remove(driver::CUmemGenericAllocationHandle handle);

@@ -11,8 +11,8 @@ namespace fineserve::shim {
 // A record with this thread, the time and the hook; the rest is zero.
 abi::DecisionRecord NewRecord(abi::Hook hook);
 
-// Records the end of a free: `verdict`, or kKept if the driver's `result` is an
-// error.
+// Records the outcome of a free: `verdict`, or kKept if the driver's `result`
+// is an error.
 void RecordFree(abi::Hook hook, const Redirection& range, abi::Verdict verdict,
                 driver::CUresult result, ScoreboardWriter* scoreboard);
 

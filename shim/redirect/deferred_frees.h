@@ -26,8 +26,8 @@ class DeferredFrees {
 
   constexpr DeferredFrees() = default;
 
-  // `passed` is an event of `context`. False if the table is full: the caller
-  // must then wait for the work.
+  // `passed` must be an event of `context`. False if the table is full; the
+  // caller must then wait for the work.
   bool Add(const Redirection& range, driver::CUevent passed,
            driver::CUcontext context);
 
@@ -36,8 +36,9 @@ class DeferredFrees {
   // has passed, so the range stays leased.
   bool TakePassed(const driver::EntryPoints& entry, Redirection* out);
 
-  // A context is about to be destroyed, and its events with it: no thread may
-  // query them from now on, unless the context lives on (Unhold).
+  // To be called before a context is destroyed, and its events with it: no
+  // thread may query the events from now on, unless the context lives on
+  // (Unhold).
   void Hold(driver::CUcontext context);
   void Unhold(driver::CUcontext context);
   // Takes out one range that was held and whose context has been destroyed.

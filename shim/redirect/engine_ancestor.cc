@@ -15,7 +15,7 @@
 namespace fineserve::shim {
 namespace {
 
-// Deeper chains of processes are not searched.
+// The most ancestors that are searched.
 constexpr int kMostAncestors = 16;
 
 // True if the file is an engine scoreboard of a process that uses leased
@@ -62,7 +62,7 @@ pid_t ParentOf(pid_t pid) {
   char text[256] = {};
   const ssize_t bytes = read(fd, text, sizeof(text) - 1);
   close(fd);
-  // "4711 (name) S 4242 …", where the name may hold anything.
+  // Parses "4711 (name) S 4242 …", where the name may contain any character.
   const char* const name_end = bytes > 0 ? strrchr(text, ')') : nullptr;
   pid_t parent = 0;
   if (name_end == nullptr || sscanf(name_end, ") %*c %d", &parent) != 1) {

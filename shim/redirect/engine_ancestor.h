@@ -3,9 +3,9 @@
 
 namespace fineserve::shim {
 
-// True if this process was started by an engine whose block pool uses leased
-// blocks: a parent, or a parent's parent, whose engine scoreboard says so.
-// Takes some 100 µs.
+// True if this process was started, directly or through other processes, by an
+// engine whose block pool uses leased blocks, as the engine scoreboard of that
+// ancestor shows. Takes some 100 µs.
 bool HasEngineAncestor();
 
 }  // namespace fineserve::shim

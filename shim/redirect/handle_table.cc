@@ -4,8 +4,8 @@ namespace fineserve::shim {
 
 using driver::CUmemGenericAllocationHandle;
 
-// The first count_ entries are in use, so a search costs as much as the program
-// holds.
+// Searches the first count_ entries, which are in use, so a search costs only
+// as much as the program holds.
 VirtualAllocation* HandleTable::Entry(CUmemGenericAllocationHandle handle) {
   const size_t count = count_.load(std::memory_order_relaxed);
   for (size_t i = 0; i < count; ++i) {

@@ -11,12 +11,12 @@
 
 namespace fineserve::shim {
 
-// An allocation that the program made with cuMemCreate and that leased slabs
-// back. Plain data; `granules` (from calloc) belongs to the entry.
+// An allocation that the program made with cuMemCreate and that is backed by
+// leased slabs. Plain data; `granules` (from calloc) belongs to the entry.
 struct VirtualAllocation {
-  // The handle that the program holds: the driver's own for the first granule.
-  // It is not released while the entry lives, so no other allocation of the
-  // driver can get the same value.
+  // The handle that the program holds, which is the driver's own handle of the
+  // first granule. It is not released while the entry lives, so no other
+  // allocation of the driver can get the same value.
   driver::CUmemGenericAllocationHandle handle = 0;
   driver::CUmemGenericAllocationHandle* granules = nullptr;
   uint32_t granule_count = 0;  // those that back `bytes`
@@ -25,8 +25,8 @@ struct VirtualAllocation {
   Lease lease;
   uint32_t references = 0;  // that the program holds to the handle
   uint32_t mappings = 0;    // that the program has made
-  // The lease must not be returned, because we could not wait for work that may
-  // still use the slabs.
+  // True if the lease must not be returned, because we could not wait for work
+  // that may still use the slabs.
   bool keep_lease = false;
 };
 
@@ -47,7 +47,7 @@ class HandleTable {
   // False if the table is full.
   bool Insert(const VirtualAllocation& allocation);
 
-  // Copies an allocation whose handle the program holds.
+  // Copies an allocation if the program holds its handle.
   bool Find(driver::CUmemGenericAllocationHandle handle,
             VirtualAllocation* out);
 
@@ -58,8 +58,8 @@ class HandleTable {
   // Adds a reference to a handle that has references or mappings.
   bool Retain(driver::CUmemGenericAllocationHandle handle);
 
-  // These remove a mapping and a reference. If that was the last of both, they
-  // move the allocation to `last` and return true.
+  // Unpin removes a mapping, Release a reference. If that was the last of both,
+  // they move the allocation to `last` and return true.
   bool Unpin(driver::CUmemGenericAllocationHandle handle, bool keep_lease,
              VirtualAllocation* last);
   bool Release(driver::CUmemGenericAllocationHandle handle,

@@ -30,12 +30,13 @@ using driver::CUdeviceptr;
 using driver::CUresult;
 using driver::EntryPoints;
 
-// Heuristics: memory that is on the host needs the GPU's room first; an
-// exporter's program may have closed the socket, which is made again.
+// Heuristics: memory that is on the host first needs room on the GPU; an
+// exporter's program may have closed the socket, which is then made again.
 constexpr uint64_t kOpenMs = 120'000;
 constexpr uint64_t kUnreachedMs = 2'000;
 constexpr int kExporterMs = 2'000;
-// After a silence, exporters get only this long to answer, for some time.
+// After an exporter has been silent, exporters get only this long to answer,
+// for some time.
 constexpr int kBriefMs = 10;
 constexpr uint64_t kImpatientMs = 10'000;
 constexpr timespec kAwayPause = {0, 20'000'000};  // between questions
@@ -58,7 +59,7 @@ bool IsOwn(const abi::IpcHandle& handle) {
          abi::IsSameImage(handle.image, abi::ProcessImage(getpid()));
 }
 
-// Asks the process that made the handle.
+// Sends a request to the process that made the handle.
 template <typename Request, typename Answer>
 Asked Ask(const Request& request, int timeout_ms, abi::Received* received,
           Answer* answer) {
@@ -103,7 +104,7 @@ OpenedMemory::Opened* OpenedMemory::At(CUdeviceptr base) {
   return nullptr;
 }
 
-// As a driver, it opens nothing of this process's own.
+// Opens a handle. Like a driver, it opens no memory of this process itself.
 CUresult OpenedMemory::Open(const Driver& real,
                             const driver::CUipcMemHandle& handle,
                             unsigned flags, CUdeviceptr* out) {
@@ -155,8 +156,8 @@ CUresult OpenedMemory::Refuse(const abi::IpcHandle& handle, Tried tried) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-// Even if it is not opened, the memory may have been lent to this process,
-// since the answer may be lost.
+// Tries to open the memory once. Even if that fails, the memory may have been
+// lent to this process, since the answer may be lost.
 OpenedMemory::Tried OpenedMemory::TryToOpen(const Driver& real,
                                             const abi::IpcHandle& handle,
                                             CUcontext context, CUresult* result,
@@ -209,7 +210,8 @@ CUresult OpenedMemory::MapAt(const Driver& real, const Redirection& range,
                                             range.reserved_bytes, device);
 }
 
-// After an error nothing is mapped or reserved.
+// Reserves addresses and maps the memory there. After an error nothing is
+// mapped or reserved.
 CUresult OpenedMemory::Place(const Driver& real, Redirection* range,
                              int memory) {
   const EntryPoints& entry = real.entry;
@@ -229,7 +231,7 @@ CUresult OpenedMemory::Place(const Driver& real, Redirection* range,
   return result;
 }
 
-// Every close waits for the context's work, before it takes the mutex: only
+// Every close waits for the context's work before it takes the mutex. Only
 // under the mutex is it known which close is the last, but the work may need a
 // lock that a thread of the program holds while it waits for this mutex.
 CUresult OpenedMemory::Close(const Driver& real, CUdeviceptr address,
@@ -262,7 +264,8 @@ CUresult OpenedMemory::Drop(const Driver& real, const Redirection& range) {
   return opened == nullptr ? CUDA_ERROR_INVALID_VALUE : End(real, opened);
 }
 
-// Unmaps the memory before its exporter may move it.
+// Unmaps the memory and then gives it back, because its exporter may move it
+// afterwards.
 CUresult OpenedMemory::End(const Driver& real, Opened* opened) {
   const Redirection& range = opened->range;
   const CUresult result = UnmapOne(real, opened);
@@ -273,7 +276,8 @@ CUresult OpenedMemory::End(const Driver& real, Opened* opened) {
   return CUDA_SUCCESS;
 }
 
-// A stopped exporter, for example, may have no room for a request now.
+// Gives back memory that was closed. The exporter may have no room for a
+// request now, for example if it is stopped.
 void OpenedMemory::GiveBackClosed() {
   for (size_t i = 0; i < count_;) {
     if (opened_[i].count != 0) {
@@ -286,8 +290,9 @@ void OpenedMemory::GiveBackClosed() {
   }
 }
 
-// A process has one loan of an allocation, whatever contexts it is open in.
-// False if its exporter cannot be reached now; a silent one reads the request
+// Gives the memory back unless it is still open: a process has one loan of an
+// allocation, regardless of the number of contexts in which it is open. False
+// if its exporter cannot be reached now; a silent exporter reads the request
 // later.
 bool OpenedMemory::GiveBackUnlessOpen(const abi::IpcHandle& handle) {
   if (Find(handle, nullptr) != nullptr) return true;
@@ -322,8 +327,8 @@ size_t OpenedMemory::Contexts(CUcontext* out, size_t most) {
   return count;
 }
 
-// A silent exporter may have read the request, or do so later, and then lets
-// its memory go.
+// Tells the exporters. One that does not answer may have read the request, or
+// may read it later, and then releases its memory.
 void OpenedMemory::Rest(const char (&engine_name)[abi::kNameBytes]) {
   const MutexLock lock(&mutex_);
   GiveBackClosed();
@@ -351,7 +356,8 @@ CUresult OpenedMemory::UnmapOne(const Driver& real, Opened* opened) {
   return result;
 }
 
-// A range that cannot be unmapped keeps its memory on the GPU.
+// Unmaps the resting memory. A range that cannot be unmapped keeps its memory
+// on the GPU.
 void OpenedMemory::Unmap(const Driver& real) {
   const RelaxedCapture relaxed(real.entry);
   const MutexLock lock(&mutex_);
@@ -372,7 +378,8 @@ OpenedMemory::Back OpenedMemory::Return(const Driver& real, bool may_be_old,
   return Back::kHere;
 }
 
-// After the exporter's answer its memory stays until this process rests again.
+// Asks for the memory again. Once the exporter has answered, its memory stays
+// until this process rests again.
 OpenedMemory::Back OpenedMemory::ReturnOne(const Driver& real, Opened* opened,
                                            bool may_be_old, char* why,
                                            size_t why_bytes) {
@@ -417,7 +424,8 @@ OpenedMemory::Back OpenedMemory::ReturnOne(const Driver& real, Opened* opened,
   return Back::kHere;
 }
 
-// After an error nothing is mapped, or the former memory is.
+// Replaces the mapping by one of `memory`. After an error either nothing or the
+// former memory is mapped.
 CUresult OpenedMemory::Remap(const Driver& real, Opened* opened, int memory) {
   const Redirection& range = opened->range;
   const PushedContext context(real.entry, range.context);

@@ -40,33 +40,34 @@ class OpenedMemory {
  public:
   static constexpr size_t kCapacity = 1024;
 
-  // Both must outlive this object.
+  // `ranges` and `peers` must outlive this object.
   constexpr OpenedMemory(RangeTable* ranges, PeerAccess* peers)
       : ranges_(ranges), peers_(peers) {}
 
-  // True if a process under the preload has made the handle.
+  // True if the handle was made by a process under the preload.
   static bool IsOurs(const driver::CUipcMemHandle& handle);
 
-  // Answers cuIpcOpenMemHandle for such a handle. If the memory is on the host,
-  // waits until it is back.
+  // Implements cuIpcOpenMemHandle for such a handle. If the memory is on the
+  // host, waits until it is back.
   driver::CUresult Open(const Driver& real,
                         const driver::CUipcMemHandle& handle, unsigned flags,
                         driver::CUdeviceptr* out);
-  // Answers cuIpcCloseMemHandle; makes `original`'s call for an address that
+  // Implements cuIpcCloseMemHandle; makes `original`'s call for an address that
   // Open did not return.
   driver::CUresult Close(const Driver& real, driver::CUdeviceptr address,
                          const Original& original);
-  // The range's context has ended, and with it all openings; or the range could
-  // not be used. It has left the table.
+  // Ends a range whose context has ended, and with it all openings, or which
+  // could not be used. The range has already left the table.
   driver::CUresult Drop(const Driver& real, const Redirection& range);
 
   // Writes the contexts that have something open, each at least once, and
   // returns their number; most + 1 if there are more than `most`.
   size_t Contexts(driver::CUcontext* out, size_t most);
   // Tells this engine's exporters that this process touches none of their
-  // memory before Return. The gate is closed and the contexts' work has ended.
+  // memory before Return. The gate must be closed and the contexts' work must
+  // have ended.
   void Rest(const char (&engine_name)[abi::kNameBytes]);
-  // Unmaps the resting memory, which its exporters may have released.
+  // Unmaps the resting memory, since its exporters may have released it.
   void Unmap(const Driver& real);
   enum class Back {
     kHere,  // all of it: the gate may open
@@ -74,11 +75,12 @@ class OpenedMemory {
     kLost,  // some had left the GPU, and has ended with its exporter
   };
   // Asks for the resting memory again, and maps it. If its exporter has ended,
-  // the memory that is still mapped is used, unless `may_be_old`: the exporter
-  // may have gone on with other memory. One line in `why`, unless kHere.
+  // uses the memory that is still mapped, unless `may_be_old`: the exporter may
+  // have continued with other memory. Writes one line in `why`, unless it
+  // returns kHere.
   Back Return(const Driver& real, bool may_be_old, char* why, size_t why_bytes);
 
-  // True once any memory was opened.
+  // True once any memory has been opened.
   bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
 
  private:

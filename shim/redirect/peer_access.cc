@@ -53,8 +53,8 @@ CUresult PeerAccess::Open(const Driver& real, const Redirection& range) {
   return result;
 }
 
-// A range that was freed in between is gone: failing to set its access is no
-// error.
+// Sets the access to all ranges concerned. An error is ignored, since a range
+// that was freed in the meantime is gone.
 template <typename Concerns>
 void PeerAccess::SetRanges(const Driver& real, const CUmemAccessDesc& access,
                            Concerns concerns) {
@@ -68,8 +68,8 @@ void PeerAccess::SetRanges(const Driver& real, const CUmemAccessDesc& access,
   }
 }
 
-// The access is noted before it is applied, so a range that is mapped in
-// between is in the table or finds the note (Open).
+// Notes the access before it applies it, so that a range which is mapped in
+// between is already in the table or finds the note (Open).
 void PeerAccess::SetContext(const Driver& real, CUcontext peer, bool opens) {
   CUdevice device = 0;
   if (real.entry.cuCtxGetDevice(&device) != CUDA_SUCCESS) return;

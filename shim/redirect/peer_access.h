@@ -24,25 +24,26 @@ class PeerAccess {
  public:
   explicit constexpr PeerAccess(RangeTable* ranges) : ranges_(ranges) {}
 
-  // Opens a range that has just been inserted into the table to the devices
-  // that its context or pool is open to. After an error it is closed to some
-  // device.
+  // Gives access to a range that has just been inserted into the table to the
+  // devices to which its context or pool is open. After an error at least one
+  // device has no access.
   driver::CUresult Open(const Driver& real, const Redirection& range);
 
-  // The current context may, or may no longer, access what was allocated in
-  // `peer`. To be called after the driver's success.
+  // Called after the driver's success: the current context may now, or may no
+  // longer, access memory that was allocated in `peer`.
   void Enable(const Driver& real, driver::CUcontext peer);
   void Disable(const Driver& real, driver::CUcontext peer);
-  // The pool was given this access.
+  // Called after the pool was given this access.
   void SetPool(const Driver& real, driver::CUmemoryPool pool,
                const driver::CUmemAccessDesc* access, size_t count);
-  // The context has been destroyed: another one may get its handle.
+  // Called after the context was destroyed, since another one may get its
+  // handle.
   void Forget(driver::CUcontext context);
   // True if access to some context was ever enabled. Takes no lock.
   bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
 
  private:
-  // Devices that may access what was allocated in a context.
+  // Devices that may access the memory that was allocated in a context.
   struct Entry {
     driver::CUcontext context = nullptr;  // null if the place is free
     uint64_t devices = 0;                 // one bit each

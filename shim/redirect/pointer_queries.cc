@@ -19,8 +19,8 @@ bool Answer(void* value, T answer) {
   return true;
 }
 
-// Answers attributes that the driver would answer for one granule only. True if
-// `value` has the answer.
+// Writes attributes that the driver would give for one granule only. True if
+// `value` has been set.
 bool Describe(const EntryPoints& entry, const Redirection& range,
               CUpointer_attribute attribute, void* value) {
   switch (attribute) {
@@ -54,9 +54,9 @@ bool PointerQueries::Find(CUdeviceptr address, Redirection* out) const {
   return ranges_->Find(address, out) || mappings_->Find(address, out);
 }
 
-// For the program's own virtual memory a driver may answer with the whole
-// reservation or with one mapping. We cut a mapping into granules, so an answer
-// within the mapping is corrected.
+// For virtual memory that the program mapped itself, a driver may return the
+// whole reservation or one mapping. We split a mapping into granules, so a
+// result within the mapping is corrected.
 CUresult PointerQueries::AddressRange(const EntryPoints& entry,
                                       CUdeviceptr* base, size_t* bytes,
                                       CUdeviceptr address,

@@ -12,12 +12,14 @@ namespace fineserve::shim {
 // Answers queries about an address of redirected memory as if it were the
 // allocation that the program requested: one range of its size, in the context
 // that made it, without any granules. The answers say how this memory can be
-// shared: resident memory by legacy IPC (shim/eviction/sharer.h), the rest not
-// at all. The driver answers everything else. Stateless; thread-safe.
+// shared: resident memory by legacy IPC (shim/eviction/sharer.h), other
+// redirected memory not at all. All other queries go to the driver. Stateless;
+// thread-safe.
 class PointerQueries {
  public:
-  // `ranges` holds the redirected allocations, `mappings` the program's own
-  // mappings of redirected memory; both must outlive this object.
+  // `ranges` holds the redirected allocations, `mappings` the mappings of
+  // redirected memory that the program made itself; both must outlive this
+  // object.
   constexpr PointerQueries(RangeTable* ranges, RangeTable* mappings)
       : ranges_(ranges), mappings_(mappings) {}
 
@@ -34,7 +36,8 @@ class PointerQueries {
                               void** values, driver::CUdeviceptr address,
                               const Original& original) const;
 
-  // The redirected or resident allocation, or mapping, that holds `address`.
+  // Finds the redirected or resident allocation, or mapping, that holds
+  // `address`.
   bool Find(driver::CUdeviceptr address, Redirection* out) const;
 
  private:

@@ -32,7 +32,7 @@ using driver::CUresult;
 using driver::CUuuid;
 
 constexpr uint64_t kShortagePauseMs = 10'000;
-// Heuristic: what a context takes of its device, code and stacks included.
+// Heuristic: device memory that a context uses, including code and stacks.
 constexpr uint64_t kMostContextBytes = uint64_t{512} << 20;
 constexpr uint64_t kContextShare = 64;
 
@@ -44,7 +44,7 @@ bool DeviceOf(const Driver& real, const AllocationCall& call, CUdevice* out) {
   return call.prop->location.type == driver::CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-// False if the driver is too old to say.
+// Finds the device's GPU. False if the driver is too old to tell.
 bool GpuOf(const Driver& real, CUdevice device, uint8_t (&out)[16]) {
   CUuuid uuid;
   if (!real.complete ||
@@ -55,13 +55,13 @@ bool GpuOf(const Driver& real, CUdevice device, uint8_t (&out)[16]) {
   return true;
 }
 
-// The first try, or another one that is due.
+// True for the first try, and for a further one that is due.
 bool MayJoin(const DaemonLink& link) {
   return link.state() == LinkState::kNotTried || link.is_due();
 }
 
-// The GPU whose memory the call asks for: the current context's, or the one
-// that cuMemCreate names. False if there is none or the driver is too old.
+// Finds the GPU whose memory the call requests: the current context's, or the
+// one that cuMemCreate names. False if there is none or the driver is too old.
 bool GpuOf(const Driver& real, const AllocationCall& call, uint8_t (&out)[16]) {
   CUdevice device;
   return real.complete && DeviceOf(real, call, &device) &&
@@ -73,11 +73,11 @@ void RecordPassed(CUresult result, const CUdeviceptr* out,
                   DecisionRecord* record) {
   record->verdict = Verdict::kPassThrough;
   if (result == CUDA_SUCCESS) record->address = *out;
-  // A mapping that failed has left its own result, which explains more.
+  // A failed mapping has already set its own result, which explains more.
   if (record->reason != Reason::kDriverError) record->result = result;
 }
 
-// Records why an allocation that is KV by rule stays the driver's.
+// Records why an allocation that is KV by rule is left to the driver.
 bool Decline(Reason reason, CUresult result, DecisionRecord* record) {
   record->reason = reason;
   record->result = result;
@@ -88,7 +88,8 @@ bool Decline(Reason reason, DecisionRecord* record) {
   return Decline(reason, CUDA_SUCCESS, record);
 }
 
-// A pool of host memory or of another device cannot hold KV of this device.
+// False for a pool of host memory or of another device, which cannot hold KV of
+// this device.
 bool IsOfCurrentDevice(const Driver& real, driver::CUmemoryPool pool) {
   if (pool == nullptr) return true;
   driver::CUmemLocation here = {driver::CU_MEM_LOCATION_TYPE_DEVICE, 0};
@@ -99,7 +100,8 @@ bool IsOfCurrentDevice(const Driver& real, driver::CUmemoryPool pool) {
          access == driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-// The pool that the call takes memory from; null if the driver cannot say.
+// Returns the pool that the call takes memory from; null if the driver cannot
+// tell.
 driver::CUmemoryPool PoolOf(const Driver& real, const AllocationCall& call) {
   driver::CUmemoryPool pool = call.pool;
   CUdevice device = 0;
@@ -109,7 +111,7 @@ driver::CUmemoryPool PoolOf(const Driver& real, const AllocationCall& call) {
   return pool;
 }
 
-// Why slabs cannot replace the memory of this call; kScope if they can.
+// Returns why slabs cannot replace the memory of this call; kScope if they can.
 Reason Obstacle(const Driver& real, const AllocationCall& call) {
   if (call.kind == MemoryKind::kOther) return Reason::kMemoryKind;
   if (call.prop != nullptr &&
@@ -232,7 +234,8 @@ void Redirector::NotePassed(const AllocationCall& call, CUdeviceptr address) {
   }
 }
 
-// Forgets the handle first, since another thread may get the same value.
+// Forgets the handle before it is released, since another thread may then get
+// the same value.
 CUresult Redirector::Release(const driver::EntryPoints& entry,
                              driver::CUmemGenericAllocationHandle handle,
                              const Original& original) {
@@ -253,8 +256,8 @@ bool Redirector::IsForPool(const Driver& real, const AllocationCall& call) {
   return !forked() && GpuOf(real, call, gpu) && link_.Serves(gpu);
 }
 
-// Logs which engines hold the device's memory. A program may free some and try
-// again, so this is only a line, and a rare one.
+// Logs which engines hold the device's memory. Since a program may free some
+// and try again, this is only one line, and a rare one.
 void Redirector::TellShortage(const Driver& real, const AllocationCall& call,
                               Verdict verdict) {
   if (!IsForPool(real, call)) return;
@@ -277,9 +280,9 @@ void Redirector::TellShortage(const Driver& real, const AllocationCall& call,
        ours ? PoolsCure(why) : DevicesCure(link_.GivesRoom()));
 }
 
-// Host memory is never KV, so it is never refused. A process that an engine
-// starts, such as a compiler's worker, inherits its environment and is not an
-// engine because of that.
+// True if the call must be refused. Host memory is never KV, so it is never
+// refused. A process that an engine starts, such as a compiler's worker,
+// inherits the engine's environment, but that does not make it an engine.
 bool Redirector::IsRefused(const AllocationCall& call) {
   if (!view_required_.load(std::memory_order_relaxed) ||
       (call.prop != nullptr &&
@@ -334,8 +337,8 @@ void Redirector::ShowChild() {
   scoreboard_.SetLink(LinkState::kForked, "a forked child leases nothing");
 }
 
-// Called at every large allocation, since early ones may have no current
-// context.
+// Joins the daemon. Called at every large allocation, since early ones may have
+// no current context.
 void Redirector::JoinDaemon(const Driver& real, const AllocationCall& call) {
   uint8_t gpu[16];
   if (link_.has_kept_ends()) link_.Rejoin();
@@ -344,8 +347,8 @@ void Redirector::JoinDaemon(const Driver& real, const AllocationCall& call) {
   }
 }
 
-// True if the program has its answer (record->result, *out); false if the
-// driver must answer.
+// True if the call has been handled (record->result, *out); false if the driver
+// must handle it.
 bool Redirector::Redirect(const Driver& real, const AllocationCall& call,
                           DecisionRecord* record, CUdeviceptr* out) {
   if (forked()) return Decline(Reason::kForkedChild, record);
@@ -355,7 +358,8 @@ bool Redirector::Redirect(const Driver& real, const AllocationCall& call,
   const Reason obstacle = Obstacle(real, call);
   if (obstacle != Reason::kScope) return Decline(obstacle, record);
   uint8_t gpu[16];
-  // These are the program's errors, for which the driver has the right result.
+  // Leaves these errors of the program to the driver, which returns the right
+  // result.
   if (out == nullptr || call.bytes == 0 || !GpuOf(real, call, gpu))
     return false;
   if (view_.in_use()) {
@@ -386,7 +390,8 @@ bool Redirector::DeclineOtherGpu(DecisionRecord* record) {
   return Decline(Reason::kOtherGpu, record);
 }
 
-// If the pool is exhausted, waits for what this process has already freed.
+// Maps slabs. If the pool is exhausted, waits for memory that this process has
+// already freed.
 MapResult Redirector::MapKv(const Driver& real, const AllocationCall& call,
                             Redirection* out) {
   MapResult mapped = MapOnce(real, call, out);
@@ -479,8 +484,8 @@ CUresult Redirector::ShareAddress(const driver::EntryPoints& entry, Hook hook,
   return original(entry);
 }
 
-// Another process or device would keep the shared memory beyond the end of the
-// lease, and write into another engine's KV.
+// Refuses to share the memory, because another process or device would keep it
+// beyond the end of the lease, and write into another engine's KV.
 CUresult Redirector::RefuseSharing(Hook hook, uint64_t address, uint64_t bytes,
                                    CUresult result) {
   DecisionRecord record = NewRecord(hook);

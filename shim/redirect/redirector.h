@@ -25,7 +25,7 @@
 
 namespace fineserve::shim {
 
-// Kind of memory that a call asks for.
+// Kind of memory that a call requests.
 enum class MemoryKind {
   kPlain,          // the current device's, usable at once
   kStreamOrdered,  // the same, but a graph's if the stream is being captured
@@ -41,7 +41,7 @@ struct AllocationCall {
   MemoryKind kind = MemoryKind::kPlain;
   driver::CUstream stream = nullptr;    // of kStreamOrdered
   driver::CUmemoryPool pool = nullptr;  // null: the device's default pool
-  // Set for cuMemCreate only, whose answer is a handle.
+  // Set for cuMemCreate only, which returns a handle.
   const driver::CUmemAllocationProp* prop = nullptr;
   bool in_scope = false;
 };
@@ -60,9 +60,9 @@ struct AllocationCall {
 // rather than run without one.
 class Redirector {
  public:
-  // `ranges` holds the redirected allocations, `mappings` the program's own
-  // mappings of redirected memory; both must outlive this object. They are
-  // separate because the hooks' fast path reads them and nothing else.
+  // `ranges` holds the redirected allocations, `mappings` the mappings of
+  // redirected memory that the program made itself; both must outlive this
+  // object. They are separate because the hooks' fast path reads only them.
   constexpr Redirector(RangeTable* ranges, RangeTable* mappings)
       : ranges_(ranges),
         queries_(ranges, mappings),
@@ -71,18 +71,18 @@ class Redirector {
 
   driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
                             driver::CUdeviceptr* out);
-  // Makes a small allocation by `original`, after the pool has made room if
-  // need be.
+  // Makes a small allocation with `original`, after the pool has made room if
+  // necessary.
   driver::CUresult AllocateSmall(const Driver& real,
                                  const AllocationCall& call);
-  // Creates a context by `original`. A start first needs the context's own
-  // memory, for which the pool also makes room.
+  // Creates a context with `original`. A starting process first needs the
+  // memory of the context itself, for which the pool also makes room.
   driver::CUresult CreateContext(const Driver& real, driver::CUdevice device,
                                  const Original& original);
-  // Time that an allocation which the driver refuses waits for memory of the
-  // pool. Heuristics: a start, or a sleeper's waking, is better late than
-  // failed, and waits as long as the longest requests of others may run; an
-  // engine that serves must not block.
+  // Time for which an allocation that the driver refuses waits for memory of
+  // the pool. Heuristics: for a start, or the waking of a sleeper, success
+  // after a wait is better than failure, so it waits for as long as the longest
+  // requests of others may run; an engine that serves must not block.
   struct RoomWaits {
     uint64_t starting_ms = 120'000;
     uint64_t serving_ms = 1'000;
@@ -92,8 +92,9 @@ class Redirector {
   void set_room_waits(const RoomWaits& waits) { room_waits_ = waits; }
 
   // Asks the pool for the memory that `attempt() → CUresult` needs, and repeats
-  // the attempt while memory comes and it is refused (room.cc). `refused` is
-  // its result so far, which is returned if none comes.
+  // the attempt while memory arrives and the attempt is refused (room.cc).
+  // `refused` is the attempt's result so far, which is returned if no memory
+  // arrives.
   template <typename Try>
   driver::CUresult TryWithRoom(uint64_t bytes, driver::CUresult refused,
                                Try attempt) {
@@ -102,23 +103,24 @@ class Redirector {
         refused);
   }
 
-  // EngineView::Resume; waits for room on a full GPU.
+  // Calls EngineView::Resume; waits for room on a full GPU.
   int ResumeView(const Driver& real);
 
-  // From now on large allocations that are not KV are resident. Must outlive
-  // this object.
+  // Makes large allocations that are not KV resident from now on. `resident`
+  // must outlive this object.
   void KeepResident(ResidentMemory* resident) {
     resident_ = resident;
     releaser_.set_resident(resident);
   }
-  // Null: this process cannot be evicted.
+  // Null if this process cannot be evicted.
   ResidentMemory* resident() { return resident_; }
 
-  // These make `original`'s call for memory that is not redirected. Redirected
-  // memory cannot be exported or bound to a multicast object; legacy IPC,
-  // DMA-BUF and multicast of its addresses fail with `refusal`, and so they do
-  // for memory of other processes. Resident memory stays on the GPU once it was
-  // shared, but by legacy IPC (shim/eviction/sharer.h). Not for a forked child.
+  // ShareHandle and ShareAddress make `original`'s call for memory that is not
+  // redirected. Redirected memory cannot be exported or bound to a multicast
+  // object; legacy IPC, DMA-BUF and multicast of its addresses fail with
+  // `refusal`, as they do for memory of other processes. Resident memory stays
+  // on the GPU once it has been shared, unless by legacy IPC
+  // (shim/eviction/sharer.h). Not for a forked child.
   driver::CUresult ShareHandle(const driver::EntryPoints& entry, abi::Hook hook,
                                driver::CUmemGenericAllocationHandle handle,
                                const Original& original);
@@ -127,9 +129,9 @@ class Redirector {
                                 driver::CUresult refusal,
                                 const Original& original);
 
-  // If true, only Allocate may be called, which passes the call on: the locks
-  // of everything else may have been held at the fork. The hooks ask in one
-  // place (process_state.h, Ours).
+  // If true, only Allocate may be called, which passes the call on: all other
+  // locks may have been held at the fork. The hooks check this in one place
+  // (process_state.h, Ours).
   bool forked() const { return forked_.load(std::memory_order_relaxed); }
   const PointerQueries& queries() const { return queries_; }
   // Answers cuMemRelease.
@@ -152,11 +154,12 @@ class Redirector {
   void AfterForkInChild();
 
   // Declares that this process was started for a view. Device allocations of
-  // kGateBytes and more then fail until the engine's block pool has been
-  // replaced by code that uses leased blocks only; after that, KV without a
-  // view fails. A helper of an engine is held to the latter only.
+  // kGateBytes or more then fail until the engine's block pool has been
+  // replaced by code that uses only leased blocks; after that, KV without a
+  // view fails. A helper of an engine is bound by the latter rule only.
   void RequireView() { view_required_.store(true, std::memory_order_relaxed); }
-  // True if allocations are being refused because that has not happened yet.
+  // True if allocations are being refused because the block pool has not been
+  // replaced yet.
   bool gate_closed() const {
     return view_required_.load(std::memory_order_relaxed) &&
            !helper_.load(std::memory_order_relaxed) &&
@@ -169,8 +172,8 @@ class Redirector {
   GroupView& group() { return group_; }
   DaemonLink& link() { return link_; }
   FirstRank& first_rank() { return first_rank_; }
-  // The name that all processes of this engine share; on several GPUs, the one
-  // at the first rank's daemon.
+  // Copies the name that all processes of this engine share; on several GPUs,
+  // its name at the first rank's daemon.
   void CopyEngineName(char (&name)[abi::kNameBytes]);
   DeclaredSizes& declared() { return declared_; }
 

@@ -22,12 +22,13 @@ using driver::CUresult;
 using driver::CUstream;
 
 // Heuristic: how long an allocation waits, if the pool is exhausted, for frees
-// in stream order by this process.
+// that this process has made in stream order.
 constexpr int kDeferredWaitMs = 1'000;
 
-// An event can be recorded only on streams of the context that it was created
-// in, and a program may free in the order of any stream. Null, for the current
-// context, if the driver lacks the question.
+// Returns the context of `stream`: an event can be recorded only on streams of
+// the context in which it was created, and a program may free in the order of
+// any stream. Null, which means the current context, if the driver lacks this
+// query.
 CUcontext ContextOf(const driver::EntryPoints& entry, CUstream stream) {
   CUcontext owner = nullptr;
   const CUresult known = CallOptional(entry.cuStreamGetCtx, stream, &owner);
@@ -41,7 +42,7 @@ void SleepMs(int ms) {
 
 }  // namespace
 
-// Memory of another process is closed, not freed.
+// True for memory of another process, which must be closed, not freed.
 bool Releaser::IsOpened(CUdeviceptr address) {
   Redirection range;
   return ranges_->Find(address, &range) && range.is_opened;
@@ -66,7 +67,7 @@ CUresult Releaser::FreeInStreamOrder(const Driver& real, Hook hook,
                                      CUdeviceptr address, CUstream stream,
                                      const Original& original) {
   CollectPassed(real);
-  // A graph frees only what it allocated.
+  // A graph may free only memory that it allocated.
   if (IsCapturing(real.entry, stream) || IsOpened(address)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -95,7 +96,8 @@ CUresult Releaser::Unmap(const Driver& real, const Redirection& range,
   return waits ? whole.Unmap(range) : whole.Discard(range);
 }
 
-// Frees of memory that is not KV are no decisions of ours.
+// Shows the end of a free. Frees of memory that is not KV are not recorded,
+// since they are not decisions of the shim.
 void Releaser::NoteEnd(Hook hook, const Redirection& range, CUresult result) {
   if (range.is_resident) return scoreboard_->ShowResident(resident_->sum());
   if (range.is_opened) return;
@@ -107,7 +109,7 @@ CUresult Releaser::Release(const Driver& real, Hook hook,
                            const Redirection& range) {
   const CUresult result = Unmap(real, range, /*waits=*/true);
   NoteEnd(hook, range, result);
-  // After an error it is still the program's, and still leased.
+  // After an error the range still belongs to the program, and is still leased.
   if (result != CUDA_SUCCESS) ranges_->Insert(range);
   return result;
 }
@@ -147,8 +149,9 @@ CUresult Releaser::DestroyContext(const Driver& real, Hook hook,
   return result;
 }
 
-// Others may have references to the context, so only afterwards it is known
-// whether it has ended.
+// Ends the memory of the device's primary context. Others may hold references
+// to the context, so it is known only after the call whether the context has
+// ended.
 CUresult Releaser::EndPrimary(const Driver& real, Hook hook,
                               driver::CUdevice device,
                               const Original& original) {
@@ -163,7 +166,7 @@ CUresult Releaser::EndPrimary(const Driver& real, Hook hook,
   return result;
 }
 
-// The driver has waited for the context's work.
+// Ends the memory of a context whose work the driver has already waited for.
 void Releaser::EndContext(const Driver& real, Hook hook, CUcontext context) {
   Redirection range;
   while (deferred_.TakeHeld(context, &range)) Drop(real, hook, range);
@@ -171,7 +174,7 @@ void Releaser::EndContext(const Driver& real, Hook hook, CUcontext context) {
   peers_->Forget(context);
 }
 
-// A range that cannot be unmapped stays leased.
+// Ends a range. One that cannot be unmapped stays leased.
 bool Releaser::Drop(const Driver& real, Hook hook, const Redirection& range) {
   const CUresult result = Unmap(real, range, /*waits=*/false);
   NoteEnd(hook, range, result);

@@ -16,13 +16,13 @@
 
 namespace fineserve::shim {
 
-// Ends redirected allocations: at once, or when the stream that they were freed
-// on has passed the free. Records each end. Thread-safe; constant-initialised,
-// trivially destroyed. Not for a forked child, which owns none of what it
-// inherited.
+// Ends redirected allocations: at once, or when the stream on which they were
+// freed has passed the free. Records each end. Thread-safe;
+// constant-initialised, trivially destroyed. Not for a forked child, which owns
+// no memory that it inherited.
 class Releaser {
  public:
-  // All of these must outlive this object.
+  // The arguments must outlive this object.
   constexpr Releaser(RangeTable* ranges, DaemonLink* link, EngineView* view,
                      OpenedMemory* opened, PeerAccess* peers,
                      ScoreboardWriter* scoreboard)
@@ -44,8 +44,9 @@ class Releaser {
                                      const Original& original);
 
   // These make `original`'s call, which may destroy a context or the device's
-  // primary one, and end the memory redirected in it, freed in stream order or
-  // not. Like the driver's own memory, it ends with its context.
+  // primary context. They also end the memory redirected in that context,
+  // whether or not it was freed in stream order. Like the driver's own memory,
+  // it ends with its context.
   driver::CUresult DestroyContext(const Driver& real, abi::Hook hook,
                                   driver::CUcontext context,
                                   const Original& original);
@@ -54,11 +55,11 @@ class Releaser {
                               const Original& original);
 
   // Returns the slabs of ranges that were freed in stream order and whose
-  // streams have passed the free, and tells the daemon what it does not know.
-  // True if there were any such ranges.
+  // streams have passed the free, and reports to the daemon the ends that it
+  // does not know. True if there were any such ranges.
   bool CollectPassed(const Driver& real);
-  // The same, but waits until there are some: at most a second, and not at all
-  // if nothing was freed in stream order.
+  // Like CollectPassed, but waits until there are some: at most a second, and
+  // not at all if no memory was freed in stream order.
   bool WaitForPassed(const Driver& real);
   // True if memory that was freed in stream order has not been returned yet, or
   // the daemon does not know of an end yet. Takes no lock.

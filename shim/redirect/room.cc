@@ -1,5 +1,5 @@
-// The part of Redirector that gets device memory from the pool foreverything
-// but KV: weights, activations, graphs, the scratch behind a view.
+// The part of Redirector that gets device memory from the pool for everything
+// except KV: weights, activations, graphs, the scratch behind a view.
 
 #include <time.h>
 
@@ -17,7 +17,8 @@ using abi::LinkState;
 using driver::CUDA_ERROR_OUT_OF_MEMORY;
 using driver::CUresult;
 
-// Pause between two tries. The daemon measures as often while a process waits.
+// Pause between two tries. While a process waits, the daemon measures at the
+// same interval.
 constexpr timespec kPause = {0, 20'000'000};
 
 // The least scratch of a view: two of the driver's granules.
@@ -34,11 +35,12 @@ void SayThatItWaits(uint64_t bytes, uint64_t wait_ms) {
 
 }  // namespace
 
-// A serving engine may itself hold memory that others wait for, and may free
-// some of its own if it is refused. An engine that wakes up gets its KV before
-// its weights.
+// Returns how long a call waits for room. A serving engine may itself hold
+// memory that others wait for, and may free some of it if it is refused. An
+// engine that wakes up gets its KV before its weights.
 uint64_t Redirector::RoomWaitMs() const {
-  // An engine that comes back serves nothing until its memory is there.
+  // An engine that is coming back serves nothing until all of its memory is
+  // there.
   if (resident_ != nullptr && resident_->sum().out != 0) {
     return room_waits_.starting_ms;
   }
@@ -46,8 +48,8 @@ uint64_t Redirector::RoomWaitMs() const {
   return serves ? room_waits_.serving_ms : room_waits_.starting_ms;
 }
 
-// Returns the bytes that may come. A lost daemon may be restarting, and its
-// successor serves some seconds later.
+// Returns the bytes that may become free. A lost daemon may be restarting, and
+// its successor answers some seconds later.
 uint64_t Redirector::AskRoom(uint64_t bytes, uint64_t wait_ms,
                              uint64_t until_ms) {
   uint64_t coming = 0;
@@ -85,7 +87,8 @@ int Redirector::ResumeView(const Driver& real) {
   return resumed;
 }
 
-// Repeats the call itself, which shows whether there is enough.
+// Repeats the call itself, since only that shows whether there is enough
+// memory.
 CUresult Redirector::TryAgain(uint64_t bytes, TryCall call, void* attempt,
                               CUresult refused) {
   const uint64_t began_ms = NowMs();
@@ -97,7 +100,7 @@ CUresult Redirector::TryAgain(uint64_t bytes, TryCall call, void* attempt,
   while (result == CUDA_ERROR_OUT_OF_MEMORY && NowMs() < until_ms &&
          AskRoom(bytes, wait_ms, until_ms) > 0) {
     // Memory that has left the pool is free once every process has unmapped it,
-    // which the view's keeper does in this one.
+    // which the view's keeper does in this process.
     nanosleep(&kPause, nullptr);
     result = call(attempt);
     ++tries;

@@ -19,8 +19,8 @@ using driver::CUmemGenericAllocationHandle;
 using driver::CUresult;
 using driver::EntryPoints;
 
-// Slabs are plain device memory that can at most be exported as descriptors.
-// NCCL also creates host memory this way.
+// True for plain device memory that can at most be exported as descriptors, as
+// slabs can. NCCL also creates host memory with this call.
 bool IsPlainDeviceMemory(const CUmemAllocationProp& prop) {
   constexpr unsigned kExportable =
       driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -30,9 +30,10 @@ bool IsPlainDeviceMemory(const CUmemAllocationProp& prop) {
          prop.allocFlags.compressionType == 0 && prop.allocFlags.usage == 0;
 }
 
-// Handles are mapped by whole granules and leased by whole slabs. A small one
-// would leave most of its slab unused: the pool would soon be exhausted, and
-// the program would be refused memory that the driver has.
+// True if slabs suit this size: handles are mapped by whole granules and leased
+// by whole slabs. A small handle would leave most of its slab unused; the pool
+// would soon be exhausted, and the program would be refused memory that the
+// driver has.
 bool FitsSlabs(uint64_t bytes, const SlabGeometry& slab) {
   if (slab.slab_bytes == 0 || bytes % slab.granule_bytes != 0) return false;
   const uint64_t slabs =
@@ -40,10 +41,11 @@ bool FitsSlabs(uint64_t bytes, const SlabGeometry& slab) {
   return bytes / slabs >= slab.slab_bytes / 2;
 }
 
-// The pool's granules are made for network cards where the device supports that
-// and its (virtual) machine does not refuse it (driver_handles.cc); a handle
-// that was imported says neither. Where the machine refuses, a program that
-// asks for such memory gets it from the pool, and its registration fails.
+// True if the pool's granules serve these flags. Granules are made for network
+// cards if the device supports that and its (virtual) machine does not refuse
+// it (driver_handles.cc); an imported handle shows neither. If the machine
+// refuses, a program that requests such memory gets it from the pool, and its
+// registration fails.
 bool ServesFlags(const EntryPoints& entry, const CUmemAllocationProp& prop) {
   int capable = 0;
   return prop.allocFlags.gpuDirectRDMACapable == 0 ||
@@ -55,8 +57,9 @@ bool ServesFlags(const EntryPoints& entry, const CUmemAllocationProp& prop) {
           capable != 0);
 }
 
-// A mapping that was made without a context may have been used in the caller's
-// and in the device's primary one.
+// Waits for the work that may use a mapping. If the mapping was made without a
+// context, it may have been used in the caller's context and in the device's
+// primary one.
 CUresult AwaitWork(const EntryPoints& entry, const Redirection& mapping) {
   CUcontext current = mapping.context;
   if (current != nullptr) return Synchronize(entry, current);
@@ -212,7 +215,7 @@ CUresult VirtualMemory::Retain(const EntryPoints& entry,
                                CUmemGenericAllocationHandle* out,
                                CUdeviceptr address, const Original& original) {
   Redirection range;
-  // Memory of cuMemAlloc has no handle.
+  // Memory from cuMemAlloc has no handle.
   if (out == nullptr || ranges_->Find(address, &range)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -251,7 +254,7 @@ void VirtualMemory::Unpin(const EntryPoints& entry,
   Drop(entry, last);
 }
 
-// Releases the granules and then the lease. If the driver does not release a
+// Releases the granules and then the lease. If the driver fails to release a
 // granule's handle, we still hold it, so the lease is kept.
 void VirtualMemory::Drop(const EntryPoints& entry, const VirtualAllocation& a) {
   bool released = !a.keep_lease;

@@ -27,9 +27,9 @@ namespace fineserve::shim {
 // under a lock. Constant-initialised, trivially destroyed.
 class VirtualMemory {
  public:
-  // All of these must outlive this object. `ranges` holds the redirected
-  // allocations without a handle, `mappings` the program's own mappings of
-  // redirected memory.
+  // The arguments must outlive this object. `ranges` holds the redirected
+  // allocations without a handle, `mappings` the mappings of redirected memory
+  // that the program made itself.
   constexpr VirtualMemory(DaemonLink* link, RangeTable* ranges,
                           RangeTable* mappings, ScoreboardWriter* scoreboard)
       : link_(link),

@@ -1,4 +1,4 @@
-// A program that uses the driver by its symbols. It runs the commands on its
+// A program that is linked to the driver's symbols. It runs the commands on its
 // command line.
 
 #include <dlfcn.h>
@@ -37,7 +37,7 @@ namespace {
 using driver::CUdeviceptr;
 using driver::CUresult;
 
-// A word that the program takes, and what it does.
+// A word of the command line, and its action.
 struct Command {
   const char* name;
   // Takes the words after its name; returns how many of them it used.
@@ -173,7 +173,7 @@ void Resolve(const char* name, int version) {
   printf("resolve %s\n", WhereIs(function));
 }
 
-// Calls what has the ABI of the null driver's function of the future.
+// Calls a function that has the ABI of the null driver's future function.
 void Call(const char* name, int version) {
   void* function = nullptr;
   driver::CUdriverProcAddressQueryResult status;
@@ -245,7 +245,8 @@ void ForkHere() {
   exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
-// A child must get its answer whatever the thread was doing at the fork.
+// Forks repeatedly while a thread allocates: a child's calls must return,
+// whatever that thread was doing at the fork.
 void Storm(long count) {
   std::atomic<bool> stop{false};
   std::thread allocating([&stop] {
@@ -371,7 +372,7 @@ constexpr Command kScoreboardCommands[] = {
     {"loads", [](char**) { return PrintLoads(), 0; }},
 };
 
-// To be called at the start: the state that `signals` compares with.
+// Records the state that `signals` compares with; to be called at the start.
 void WatchSignals() {
   // Profilers and checkpoint tools use these two.
   signal(SIGUSR1, [](int) { g_heard = g_heard + 1; });
@@ -379,7 +380,7 @@ void WatchSignals() {
   for (int i = 1; i < NSIG; ++i) g_handlers[i] = HandlerOf(i);
 }
 
-// Null if it is in none of the lists.
+// Finds a command. Null if it is in none of the lists.
 const Command* Find(const char* name) {
   for (const std::span<const Command> commands :
        {std::span<const Command>(kAllocationCommands),

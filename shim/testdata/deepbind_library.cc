@@ -1,6 +1,6 @@
-// A library with the driver among its own dependencies. Opened with
-// RTLD_DEEPBIND, it would see the driver's and the C library's functions before
-// any preload's.
+// A library that depends on the driver. If it were opened with RTLD_DEEPBIND,
+// it would see the driver's and the C library's functions before those of any
+// preload.
 
 #include <dlfcn.h>
 

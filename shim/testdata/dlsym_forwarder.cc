@@ -1,5 +1,5 @@
-// Interposes dlsym as other tools do: a C function that finds the next one by
-// dlvsym, which then sees this library as its caller.
+// Interposes dlsym as other tools do: a C function that finds the next dlsym
+// with dlvsym, which then sees this library as its caller.
 
 #include <dlfcn.h>
 

@@ -87,8 +87,9 @@ void FakeDaemon::Disconnect() {
   });
 }
 
-// The number of bytes is read first: a message that has been taken off the
-// socket keeps the daemon busy until it has been handled.
+// Waits until all messages were handled. The number of unread bytes is read
+// first, because a message that has been taken off the socket keeps the daemon
+// busy until it has been handled.
 void FakeDaemon::CatchUp() const {
   Becomes([&] {
     int bytes = 0;
@@ -351,7 +352,8 @@ void FakeDaemon::Regrow(uint32_t slab) {
 
 void FakeDaemon::SetSlab(uint32_t slab, abi::SlabWord word, bool tell) {
   auto* base = reinterpret_cast<char*>(table());
-  // Release: like the daemon's. Pairs with the shim's acquire of the word.
+  // Release, like the daemon's store: pairs with the shim's acquire of the
+  // word.
   SlabAt(slab)->word.store(abi::SlabWord::Pack(word),
                            std::memory_order_release);
   if (!tell) return;
@@ -419,7 +421,8 @@ bool FakeDaemon::AnswerPoolGranules(int socket,
   }
   auto batch = abi::MakeMessage<abi::GranuleBatch>(request.header.sequence);
   batch.first = request.first;
-  // Like a daemon that is short of descriptors.
+  // Sends fewer granules than requested, like a daemon that is short of
+  // descriptors.
   batch.count = std::min(request.max_count, options_.most_granules);
   std::vector<int> fds;
   for (uint32_t i = 0; i < batch.count; ++i) {

@@ -65,8 +65,8 @@ class FakeDaemon {
     uint32_t floor_slabs = 1;      // of a view
     uint32_t cap_slabs = 0;        // of a view; 0 for all
     uint32_t most_granules = 253;  // of the pool in one batch
-    // The answers to requests for room, in order, and then 0. If empty, the
-    // table says that the daemon gives no room.
+    // The answers to requests for room, in order, followed by 0. If it is
+    // empty, the table says that the daemon gives no room.
     std::vector<uint64_t> room = {};
   };
 
@@ -78,7 +78,7 @@ class FakeDaemon {
   ~FakeDaemon();
 
   std::string path() const { return path_; }
-  // Messages that it has received so far, including those that wait to be read.
+  // Number of messages received so far, including those that wait to be read.
   // Safe on any thread.
   std::vector<uint32_t> batch_sizes_asked() const;
   std::vector<uint32_t> returned() const;
@@ -94,7 +94,7 @@ class FakeDaemon {
   // The scoreboard of the last member.
   const void* scoreboard() const { return scoreboard_; }
 
-  // For views. Slabs are FREE until a test says otherwise.
+  // For views. Slabs are FREE unless a test changes them.
   static constexpr uint32_t kEngine = 1;
   static constexpr uint32_t kSlot = 3;
   struct ViewLog {
@@ -107,13 +107,14 @@ class FakeDaemon {
     int suspended = 0;
   };
   ViewLog views() const;
-  // Waits until `done(views())`, for at most kPatienceMs: a notice is not
+  // Waits until `done(views())`, for at most kPatienceMs, since a notice is not
   // answered, and is read some time after it was sent.
   template <typename Done>
   bool Eventually(Done done) const {
     return Becomes([&] { return done(views()); });
   }
-  // The same for any condition that changes when the daemon reads a message.
+  // Like Eventually, for any condition that changes when the daemon reads a
+  // message.
   template <typename Condition>
   static bool Becomes(Condition condition) {
     const uint64_t deadline_ms = NowMs() + kPatienceMs;
@@ -143,7 +144,7 @@ class FakeDaemon {
   void AskBack(uint32_t slab, uint32_t lease) {
     SetSlab(slab, {abi::SlabState::kReturning, kEngine, lease});
   }
-  // The table; null before the first member.
+  // Returns the table; null before the first member.
   abi::TableHeader* table() const { return table_; }
 
  private:

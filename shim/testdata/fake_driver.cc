@@ -23,7 +23,7 @@ bool ChangesMemory(const std::string& function) {
          function == "cuMemUnmap" || function == "cuMemSetAccess";
 }
 
-// Logs the call. True if it is the one to fail.
+// Logs the call. True if this call must fail.
 bool Fails(const char* function) {
   FakeDriverState& s = TheFakeDriver();
   s.log.push_back(function);
@@ -196,7 +196,7 @@ CUresult Map(CUdeviceptr address, size_t bytes, size_t,
   return CUDA_SUCCESS;
 }
 
-// True if whole mappings tile the range, and one call may cover them.
+// True if the range consists of whole mappings, and one call may cover them.
 bool IsTiled(CUdeviceptr address, uint64_t bytes) {
   const auto& mappings = TheFakeDriver().mappings;
   CUdeviceptr at = address;

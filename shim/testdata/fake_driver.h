@@ -1,7 +1,7 @@
 #ifndef SHIM_TESTDATA_FAKE_DRIVER_H_
 #define SHIM_TESTDATA_FAKE_DRIVER_H_
 
-// A driver's entry points for tests. They keep a log and fail on demand.
+// A driver's entry points for tests. They log the calls and fail on demand.
 
 #include <cstdint>
 #include <map>
@@ -14,11 +14,12 @@
 
 namespace fineserve::shim {
 
-// The calls that the fake driver got, and what it holds. For one test at a
-// time.
+// The calls that the fake driver received, and the state it holds. For one test
+// at a time.
 struct FakeDriverState {
   std::vector<std::string> log;
-  // The function that fails `fail_times`, after `fail_after` more successes.
+  // The function that fails `fail_times` times, after `fail_after` further
+  // successes.
   std::string fail;
   int fail_after = 0;
   int fail_times = 1;
@@ -27,10 +28,11 @@ struct FakeDriverState {
   uint64_t reserved_bytes = 0;
   uint64_t mapped_bytes = 0;
   int handles = 0;  // imported or retained
-  // The bytes copied into each handle's memory; it goes with its mapping.
+  // The bytes that were copied into each handle's memory; they are dropped with
+  // the mapping.
   std::map<driver::CUmemGenericAllocationHandle, std::string> contents;
-  // The mappings, by address. Like a driver, the fake maps nothing twice and
-  // unmaps whole mappings only.
+  // The mappings, by address. Like a driver, the fake maps no address twice and
+  // unmaps only whole mappings.
   struct Mapping {
     uint64_t bytes;
     driver::CUmemGenericAllocationHandle handle;
@@ -39,13 +41,14 @@ struct FakeDriverState {
         driver::CU_MEM_ACCESS_FLAGS_PROT_NONE;  // of the first device
   };
   std::map<driver::CUdeviceptr, Mapping> mappings;
-  // Whether a range in which a handle is mapped twice is refused.
+  // True if a range in which a handle is mapped twice must be refused.
   bool aliases_apart = false;
   // The bytes of each handle that cuMemCreate made and that is not released
   // yet.
   std::map<driver::CUmemGenericAllocationHandle, uint64_t> created;
-  // cuMemCreate takes from it, and the release of the handle gives it back.
-  // Unlike a driver, the fake does not wait for the last mapping.
+  // The free memory: cuMemCreate takes from it, and the release of the handle
+  // gives it back. Unlike a driver, the fake does not wait for the last
+  // mapping.
   uint64_t free_bytes = uint64_t{64} << 30;
   driver::CUdeviceptr next_address = 0;
   driver::CUmemGenericAllocationHandle next_created = 0;
@@ -54,19 +57,18 @@ struct FakeDriverState {
   bool rdma_capable = false;  // its device
   uint64_t accessible_bytes = 0;
   int devices = 1;
-  // The device of memory that was imported, and whether the first one reaches
-  // it.
+  // The device of imported memory, and whether the first device reaches it.
   driver::CUdevice imported_device = 1;
   bool reaches_peers = true;
   driver::CUdevice current_device = 0;
-  // The access of other devices than the first, by address and device.
+  // The access of all devices except the first, by address and device.
   std::map<std::pair<driver::CUdeviceptr, driver::CUdevice>,
            driver::CUmemAccess_flags>
       peers;
   std::map<driver::CUdevice, driver::CUmemAccess_flags> pool_peers;
   int events = 0;
-  // The current contexts of the one thread, below a first one that is always
-  // there, and the context of its streams and of the event made last.
+  // The current contexts of the single thread, above a first one that is always
+  // there, and the contexts of its streams and of the event made last.
   std::vector<driver::CUcontext> pushed;
   bool no_context = false;  // there is no first one either
   std::set<driver::CUcontext> destroyed;
@@ -81,13 +83,13 @@ struct FakeDriverState {
     uint64_t bytes;
   };
   std::vector<Touched> touched;
-  // The answers of streams and pools.
+  // The results of queries of streams and pools.
   bool passed = true;
   int passes_after = -1;  // queries until `passed` becomes true; -1 for never
   bool capturing = false;
-  // The thread's capture mode. Any other than RELAXED forbids queries of
-  // events, and whatever changes memory, while a capture is under way
-  // somewhere.
+  // The thread's capture mode. In any mode except RELAXED, queries of events
+  // and all calls that change memory are forbidden while a capture is under way
+  // in some thread.
   driver::CUstreamCaptureMode capture_mode =
       driver::CU_STREAM_CAPTURE_MODE_GLOBAL;
   int forbidden_calls = 0;
@@ -98,7 +100,7 @@ struct FakeDriverState {
 inline constexpr driver::CUdeviceptr kDriversOwn = 0x7000'0000;
 inline constexpr driver::CUdeviceptr kReserved = 0x10'0000'0000;
 inline constexpr uint64_t kFakeTotalBytes = uint64_t{80} << 30;
-// The first handle that cuMemCreate makes; the others follow.
+// The first handle that cuMemCreate makes; further handles follow it.
 inline constexpr driver::CUmemGenericAllocationHandle kDriversHandle = 0x9999;
 // The handle of the fake daemon's pool granule g is kPoolHandle + g.
 inline constexpr driver::CUmemGenericAllocationHandle kPoolHandle = 0x100000;

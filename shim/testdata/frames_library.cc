@@ -1,5 +1,6 @@
-// One function that calls back, in a frame of FRAME_BYTES. Two stripped
-// libraries are built from it that differ only in their unwind tables.
+// A function that calls back, in a stack frame of FRAME_BYTES. Two stripped
+// libraries, which differ only in their unwind tables, are built from this
+// file.
 
 extern "C" void frames_call(void (*callback)()) {
   volatile char locals[FRAME_BYTES];

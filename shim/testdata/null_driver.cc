@@ -1,5 +1,5 @@
-// Every entry point of the null driver, as a weak function that succeeds.
-// null_driver_behaviour.cc overrides those that return more than success.
+// All entry points of the null driver, as weak functions that succeed.
+// null_driver_behaviour.cc overrides those that do more than return success.
 
 #include "shim/testdata/null_driver.h"
 
@@ -34,7 +34,8 @@ const Row kRows[] = {
 #undef FINESERVE_ROW
 };
 
-// A CUDA version that is not there yet, and what some names mean from it on.
+// A CUDA version that does not exist yet, and a function to which some names
+// resolve from that version on.
 constexpr int kFutureCuda = 99000;
 int FutureFunction(long a, long b, long c, long d, long e, long f, long g,
                    double x, double y) {

@@ -2,8 +2,8 @@
 #define SHIM_TESTDATA_NULL_DRIVER_H_
 
 // The null driver: a libcuda.so.1 in which every entry point does next to
-// nothing and succeeds. With it a bench measures only a hook's own cost, and
-// the shim runs without a GPU or an emulated one. It holds no memory: its
+// nothing and succeeds. With it, a bench measures only a hook's own cost, and
+// the shim runs without a real or an emulated GPU. It holds no memory: its
 // addresses are only numbers.
 
 extern "C" {

@@ -1,4 +1,4 @@
-// The entry points of the null driver that return more than success.
+// The entry points of the null driver that do more than return success.
 
 #include <string.h>
 
@@ -25,7 +25,8 @@ std::atomic<CUmemGenericAllocationHandle> g_next_handle{1};
 
 }  // namespace
 
-// Not counted: a shared counter would cost more than the rest of the call.
+// Does not count its calls: a shared counter would cost more than the rest of
+// the call.
 FINESERVE_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t) {
   *address = kAllocated;
   return CUDA_SUCCESS;

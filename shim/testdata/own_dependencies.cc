@@ -1,5 +1,5 @@
-// A library with its own liblzma.so.5 and libunwind.so.8 (each built from this
-// file too), as in a conda environment.
+// A library with its own copies of liblzma.so.5 and libunwind.so.8 (each also
+// built from this file), as in a conda environment.
 
 #if defined(OWN_NAME)
 extern "C" int OWN_NAME() { return 1; }

@@ -1,7 +1,7 @@
 #ifndef SHIM_TESTDATA_PROCESS_FIXTURE_H_
 #define SHIM_TESTDATA_PROCESS_FIXTURE_H_
 
-// Runs programs of our own under the preload, on the null driver by default.
+// Runs our test programs under the preload, on the null driver by default.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ inline std::vector<char*> Pointers(const Words& words) {
 
 class ProcessTest : public testing::Test {
  protected:
-  // Runs one of our programs under these preloads, with nothing else from this
+  // Runs a test program under these preloads, with nothing else from this
   // process's environment.
   Ran Run(const std::string& program, const Words& words, const Words& preloads,
           const Words& more_environment = {}) {

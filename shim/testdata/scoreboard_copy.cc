@@ -15,7 +15,7 @@ using abi::DecisionRecord;
 using abi::ScoreboardHeader;
 
 bool CopyDecision(const Decision& d, uint64_t n, DecisionRecord* out) {
-  // Pairs with the writer's release of 2n + 2.
+  // Acquire: pairs with the writer's release of 2n + 2.
   if (d.sequence.load(std::memory_order_acquire) != 2 * n + 2) return false;
   uint64_t words[sizeof(DecisionRecord) / 8];
   for (size_t i = 0; i < sizeof(words) / 8; ++i) {
@@ -47,7 +47,8 @@ ScoreboardCopy CopyScoreboard(const void* scoreboard) {
   const auto& h = *static_cast<const ScoreboardHeader*>(scoreboard);
   const auto* ring = reinterpret_cast<const Decision*>(&h + 1);
   ScoreboardCopy copy;
-  // Pairs with ScoreboardWriter::SetLink: the message is complete.
+  // Acquire: pairs with ScoreboardWriter::SetLink, so that the message is
+  // complete.
   copy.link_state =
       static_cast<abi::LinkState>(h.link_state.load(std::memory_order_acquire));
   copy.link_message = h.link_message;
@@ -89,7 +90,8 @@ int CountScoreboards(pid_t pid) {
 
 const void* MapScoreboardOf(pid_t pid) {
   for (const std::string& link : ScoreboardLinks(pid)) {
-    // A fake daemon in this process may be closing its own right now.
+    // The descriptor may be gone, because a fake daemon in this process may be
+    // closing its own right now.
     const int fd = open(link.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) continue;
     void* scoreboard =

@@ -45,8 +45,9 @@ inline uint32_t Uses(const ScoreboardCopy& scoreboard, abi::Hook hook,
 // `scoreboard` is kScoreboardBytes long and may be written during the copy.
 ScoreboardCopy CopyScoreboard(const void* scoreboard);
 
-// Number of engine scoreboards that a process has open, and a read-only mapping
-// of the first (null if none; never unmapped).
+// CountScoreboards returns the number of engine scoreboards that a process has
+// open, MapScoreboardOf a read-only mapping of the first (null if there is
+// none; never unmapped).
 int CountScoreboards(pid_t pid);
 const void* MapScoreboardOf(pid_t pid);
 

@@ -40,7 +40,8 @@ bool Allocate(size_t bytes = kLarge) {
   return fineserve::driver::cuMemAlloc_v2(&address, bytes) == 0;
 }
 
-// Frames of other code on other pages of the stack.
+// Allocates far down the stack, so that other pages of it hold frames of other
+// code.
 [[gnu::noinline]] bool AllocateFarBelow(int depth) {
   volatile char page[6000];
   page[0] = 1;
@@ -107,7 +108,7 @@ void OpenAfterAllocating(const char* file) {
 
 }  // namespace
 
-// Called by the constructor of FILE.
+// Called by the constructor of the library FILE.
 extern "C" void stack_host_wait() {
   g_in_constructor.release();
   const std::lock_guard lock(g_allocating);

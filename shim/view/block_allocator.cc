@@ -101,7 +101,8 @@ bool BlockAllocator::Leave(uint32_t v) {
   return true;
 }
 
-// Requires that a linked slab other than the current one has a free block.
+// Chooses the current slab. Requires that a linked slab other than the current
+// one has a free block.
 void BlockAllocator::ChooseCurrent() {
   if (current_ != kNone) Insert(BucketOf(slabs_[current_].free), current_);
   const uint64_t with_free = nonempty_ & kWithFree;
@@ -146,10 +147,10 @@ bool BlockAllocator::Allocate(uint32_t count, uint32_t* ids) {
   return true;
 }
 
-// floor(id × page / plane). Because the quotient is rounded, a product that is
-// a whole number may come out just below it; the first id of the next slab
-// corrects that. A product below a whole number stays below it, since the view
-// has fewer bytes than a double has exact integers.
+// Returns floor(id × page / plane). Because the quotient is rounded, a product
+// that is a whole number may come out just below it; the first id of the next
+// slab corrects that. A product below a whole number stays below it, since the
+// view has fewer bytes than there are exact integers in a double.
 uint32_t BlockAllocator::ViewOf(uint32_t id) const {
   auto v = static_cast<uint32_t>(static_cast<double>(id) * views_per_block_);
   if (v > slab_count_) return kNone;
@@ -172,7 +173,7 @@ void BlockAllocator::ReturnToSlab(uint32_t id) {
     emptied_slabs_ += free == slab.blocks;
     return;
   }
-  // At a power of two the slab belongs in the next bucket.
+  // At a power of two the slab moves to the next bucket.
   if (v != current_ && (free & (free - 1)) == 0) {
     Remove(BucketOf(free - 1), v);
     Insert(BucketOf(free), v);

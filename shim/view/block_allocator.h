@@ -29,16 +29,16 @@ class BlockAllocator {
   BlockAllocator(const BlockAllocator&) = delete;
   BlockAllocator& operator=(const BlockAllocator&) = delete;
 
-  // Serves view indices 1 … slab_count of a format (abi::BlocksOfView). False
-  // if memory is short, if ids would exceed 32 bits, or if a page exceeds a
-  // slab's share of the plane.
+  // Makes blocks for view indices 1 … slab_count of a format
+  // (abi::BlocksOfView). False if memory is short, if ids would exceed 32 bits,
+  // or if a page exceeds a slab's share of the plane.
   bool Create(uint32_t slab_count, uint64_t plane_bytes, uint64_t page_bytes);
 
   // Starts handing out a leased slab's blocks. False for an index that is out
   // of range or not kUnleased.
   bool Link(uint32_t view_index);
 
-  // Stops handing out the slab's blocks. False if it is not kLinked.
+  // Stops handing out the slab's blocks. False if the slab is not kLinked.
   bool Leave(uint32_t view_index);
 
   // Fills `ids` with `count` blocks. If fewer are free, changes nothing and
@@ -62,9 +62,10 @@ class BlockAllocator {
   // Number of allocated blocks in leaving slabs.
   uint32_t leaving_blocks() const { return leaving_blocks_; }
   // Number of leaving slabs without an allocated block; only a step in flight
-  // can keep them from being drained.
+  // can keep such a slab from being drained.
   uint32_t emptied_slabs() const { return emptied_slabs_; }
-  // Number of allocated blocks in a slab; a leaving slab waits for these.
+  // Number of allocated blocks in a slab. A leaving slab waits for its
+  // allocated blocks.
   uint32_t UsedBlocks(uint32_t view_index);
 
  private:
@@ -89,7 +90,7 @@ class BlockAllocator {
   static constexpr uint32_t kNone = 0;  // index 0 is the engine's scratch
 
   // Heuristic: 1 KiB of ids. Sorting a block into its slab costs five times as
-  // much as pushing it here, so few blocks should need it
+  // much as pushing it here, so few blocks should require sorting
   // (bench/micro/blocks_bench).
   static constexpr uint32_t kRecent = 256;
 

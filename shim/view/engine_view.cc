@@ -118,7 +118,7 @@ int EngineView::Shape(const Driver& real, const fs_kv_format& format,
   return ShapeFor(format, grant, granularity, out);
 }
 
-// After an error, the caller forgets what was begun.
+// Begins a view. After an error the caller must undo it (Forget).
 int EngineView::Begin(const Driver& real, const fs_kv_format& format,
                       const ViewGrant& grant, ViewShape* shape) {
   const bool adopted = view_scoreboard_.Adopt(
@@ -202,8 +202,8 @@ int EngineView::CheckReady() {
   return FS_OK;
 }
 
-// All or nothing: an error unmaps the whole view, and the engine must not
-// serve.
+// Activates all or nothing: an error unmaps the whole view, and the engine must
+// not serve.
 int EngineView::Activate(const Driver& real) {
   const Work work(this);
   if (const int early = CheckReady()) return early;
@@ -213,7 +213,7 @@ int EngineView::Activate(const Driver& real) {
   const int failed = PutInPlace(real);
   if (failed != FS_OK) {
     // While something may still be mapped, the view is not closed at the
-    // daemon, which therefore leases those slabs to no other engine.
+    // daemon, so that the daemon leases those slabs to no other engine.
     if (mapping_.UnmapAll(real.entry) == CUDA_SUCCESS) {
       link_->CloseView(mapping_.shape().epoch);
     }
@@ -224,7 +224,7 @@ int EngineView::Activate(const Driver& real) {
   return FS_OK;
 }
 
-// From now on slabs are leased to the view.
+// Starts to serve: from now on slabs are leased to the view.
 void EngineView::Serve() {
   calls_to_activate_ = mapping_.calls();
   connection_ = link_->connections();
@@ -284,8 +284,9 @@ int EngineView::Close(const Driver& real) {
   return FS_OK;
 }
 
-// Changes nothing unless the context could be synchronised. If something may
-// still be mapped afterwards, the leases are kept for the life of this process.
+// Ends the view. Changes nothing unless the context could be synchronised. If
+// something may still be mapped afterwards, the leases are kept for the life of
+// this process.
 CUresult EngineView::End(const Driver& real) {
   if (!mapping_.empty()) {
     const CUresult waited = Synchronize(real.entry, mapping_.context());
@@ -293,7 +294,7 @@ CUresult EngineView::End(const Driver& real) {
   }
   const CUresult unmapped = mapping_.UnmapAll(real.entry);
   {
-    // Allocate and Free see the end at the latest when they have the lock.
+    // Allocate and Free see the end when they take the lock, if not before.
     const MutexLock lock(&mutex_);
     SetStage(Stage::kClosed);
   }

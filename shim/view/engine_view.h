@@ -54,33 +54,33 @@ namespace fineserve::shim {
 // error with its text set. Constant-initialised, trivially destroyed.
 class EngineView {
  public:
-  // Both must outlive this object.
+  // `link` and `scoreboard` must outlive this object.
   constexpr EngineView(DaemonLink* link, const ScoreboardWriter* scoreboard)
       : link_(link), scoreboard_(scoreboard) {}
 
-  // If true, this process gets no KV but the view's tensors.
+  // If true, this process gets no KV except the view's tensors.
   bool in_use() const { return stage() != Stage::kNone; }
   bool is_active() const { return IsActive(); }
   bool is_rank() const { return is_rank_.load(std::memory_order_relaxed); }
   bool is_registered() const {
     return is_registered_.load(std::memory_order_relaxed);
   }
-  // True if it has begun a step, or used a block, since it was activated or
-  // resumed; for a rank, if it is active.
+  // True if the engine has begun a step, or used a block, since the view was
+  // activated or resumed; for a rank, if the view is active.
   bool serves() const {
     return IsActive() &&
            (has_served_.load(std::memory_order_relaxed) || is_rank());
   }
 
-  // True if the view is active in a pool whose daemon has gone, and another one
-  // has begun its own.
+  // True if the view is active in a pool whose daemon has gone, and another
+  // daemon has begun its own pool.
   bool IsInFormerPool();
 
   int ReadPool(const Driver& real, fs_kv_pool* pool);
   int Register(const Driver& real, const fs_kv_format& format,
                fs_kv_geometry* geometry);
-  // kWrongSize if `bytes` is not the size of a tensor of the view, or if none
-  // is expected now.
+  // Adds a tensor. kWrongSize if `bytes` is not the size of a tensor of the
+  // view, or if no tensor is expected now.
   MapResult AddTensor(const Driver& real, uint64_t bytes, Redirection* out);
   // Ends the view, unless the tensor is still on scratch. Waits for the
   // context's work. After an error the tensor stays.
@@ -98,14 +98,14 @@ class EngineView {
   int ReturnSlab(uint32_t view_index);
   int Publish(uint32_t view_index, uint32_t used_blocks);
   int Wait(const Driver& real, int timeout_ms);
-  // Makes a Wait that is under way return 1.
+  // Makes a Wait that is in progress return 1.
   void WakeWaiter();
 
   // Does the work that an engine may neglect while it is idle: answers
-  // ask-backs between steps, publishes what is used and wanted, and finds the
-  // successor of a lost daemon, also to report ends to it. Returns the time
-  // until the next call if leases do not change; 0 ms if no view is active and
-  // no end is left to report.
+  // ask-backs between steps, publishes the blocks in use and the want, and
+  // finds the successor of a lost daemon, also to report ends to it. Returns
+  // the time until the next call if leases do not change; 0 ms if no view is
+  // active and no end is left to report.
   struct Pause {
     uint32_t ms = 0;
     // ViewLeases::futex; null if no view is active.
@@ -113,11 +113,12 @@ class EngineView {
     uint32_t seen = 0;
   };
   Pause Keep(const Driver& real);
-  // Sleeps until `*word`, if there is one, differs from `seen`, another thread
-  // wakes it, a signal arrives, or `ms` have passed.
+  // Sleeps until `*word`, if there is one, differs from `seen`, until another
+  // thread wakes it, until a signal arrives, or until `ms` have passed.
   static void SleepFor(const Pause& pause);
 
-  // For an engine that uses our block allocator. HasSteps: it has begun one.
+  // For an engine that uses our block allocator. HasSteps is true once it has
+  // begun a step.
   bool HasSteps();
   uint64_t BeginStep(const Driver& real);
   int EndStep(uint64_t step);
@@ -135,8 +136,8 @@ class EngineView {
     kClosed
   };
 
-  // Holds work_. Messages that were left behind in that time are sent at the
-  // end.
+  // Holds work_, and at the end sends the messages that were left to it while
+  // it was held.
   class FINESERVE_ANNOTATE(scoped_lockable) Work {
    public:
     explicit Work(EngineView* view)
@@ -149,7 +150,8 @@ class EngineView {
     EngineView* const view_;
   };
 
-  // Unlocks work_. Messages that were left behind in that time are sent.
+  // Unlocks work_, and sends the messages that were left to this thread while
+  // it was held.
   void EndWork() FINESERVE_ANNOTATE(release_capability(work_));
 
   // Acquire: pairs with the release in SetStage.
@@ -201,8 +203,9 @@ class EngineView {
       FINESERVE_REQUIRES(work_);
   void SwapGuarded(const Driver& real, uint64_t now_ms, bool patient)
       FINESERVE_REQUIRES(work_);
-  // The first slab after `v` that waits to be unmapped (kDone), mapped
-  // (kArrived) or let go (kNone) by the driver; 0 if there is none.
+  // NextOut, NextIn and NextStale return the first slab after `v` that the
+  // driver must still unmap (kDone), map (kArrived) or let go (kNone); 0 if
+  // there is none.
   uint32_t NextOut(uint32_t v) FINESERVE_REQUIRES(work_);
   uint32_t NextIn(uint32_t v) FINESERVE_REQUIRES(work_);
   uint32_t NextStale(uint32_t v) FINESERVE_REQUIRES(work_);
@@ -225,7 +228,7 @@ class EngineView {
   std::atomic<Stage> stage_{Stage::kNone};
   std::atomic<bool> is_rank_{false};        // set at registration
   std::atomic<bool> is_registered_{false};  // FS_KV_REGISTERED
-  // Relaxed: a hint that publishes nothing.
+  // Relaxed: it is a hint and publishes nothing.
   std::atomic<bool> has_served_{false};
   ViewScoreboardWriter view_scoreboard_;
   Mutex work_;  // before mutex_

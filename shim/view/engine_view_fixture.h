@@ -57,7 +57,7 @@ class EngineViewTest : public ViewFixture {
     scoreboard_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
     ASSERT_EQ(view_.Activate(driver_), FS_OK) << KvErrorText();
   }
-  // A step that begins and ends at once.
+  // Begins a step and ends it at once.
   void Step() { ASSERT_EQ(view_.EndStep(view_.BeginStep(driver_)), FS_OK); }
   std::vector<uint32_t> Allocate(uint32_t count) {
     std::vector<uint32_t> ids(count);

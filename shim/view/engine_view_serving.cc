@@ -24,7 +24,7 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
   const uint64_t deadline = NowMs() + static_cast<uint64_t>(timeout_ms);
   Pause pause;
   uint64_t epoch = 0;
-  // Before the leases are looked at.
+  // This must be read before the leases are looked at.
   const uint32_t arrivals = arrivals_.load(std::memory_order_relaxed);
   {
     const Work work(this);
@@ -32,7 +32,7 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
     epoch = mapping_.shape().epoch;
     if (HasSteps()) {
       // The thread that begins the steps maps slabs and refreshes the
-      // scoreboard.
+      // scoreboard, so this one does neither.
       SendNotices();
     } else {
       const uint64_t now_ms = NowMs();
@@ -69,7 +69,7 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
 int EngineView::Poll(const Driver& real, fs_kv_change* changes,
                      uint32_t capacity) {
   if (!work_.TryLock()) {
-    // Changes are reported next time.
+    // Changes are reported at the next poll.
     return RunsPool() ? 0 : -NotActive();
   }
   const int count = PollNow(real, changes, capacity);
@@ -185,7 +185,7 @@ int EngineView::Allocate(uint32_t count, uint32_t* ids) {
   return Starve(count);
 }
 
-// There are too few free blocks: asks the daemon for more at once.
+// Called if there are too few free blocks: asks the daemon for more at once.
 int EngineView::Starve(uint32_t count) {
   uint32_t free_blocks;
   {

@@ -1,4 +1,4 @@
-// The part of EngineView that takes an active view down and builds it up again.
+// The part of EngineView that takes an active view down and rebuilds it.
 
 #include "shim/host/pushed_context.h"
 #include "shim/view/engine_view.h"
@@ -11,7 +11,7 @@ namespace {
 using driver::CUDA_SUCCESS;
 using driver::CUresult;
 
-// True if tensors of one shape can be tensors of the other.
+// True if tensors of one shape can also serve as tensors of the other.
 bool SameShape(const ViewShape& a, const ViewShape& b) {
   return a.plane_bytes == b.plane_bytes && a.granule_bytes == b.granule_bytes &&
          a.granules_per_plane == b.granules_per_plane &&
@@ -21,7 +21,7 @@ bool SameShape(const ViewShape& a, const ViewShape& b) {
 
 }  // namespace
 
-// After this no call hands out a block.
+// Stops serving: after this, no call hands out a block.
 int EngineView::StopServing() {
   const MutexLock lock(&mutex_);
   if (!IsActive()) {
@@ -82,7 +82,7 @@ int EngineView::Resume(const Driver& real) {
     return KvError(FS_STATE, "no view is suspended");
   }
   const PushedContext context(real.entry, mapping_.context());
-  // A daemon that has gone since may have a successor.
+  // The daemon may have gone since, and may have a successor.
   link_->Look();
   if (const int failed = Join(real)) return failed;
   ViewGrant grant;
@@ -106,7 +106,7 @@ int EngineView::Resume(const Driver& real) {
   return failed;
 }
 
-// After an error the caller takes the view down.
+// Builds the view again. After an error the caller takes the view down.
 int EngineView::Rebuild(const Driver& real, const ViewGrant& grant) {
   const bool adopted = view_scoreboard_.Adopt(
       grant.scoreboard, grant.epoch, grant.engine_id, grant.answer.slab_count);
@@ -126,7 +126,7 @@ int EngineView::Rebuild(const Driver& real, const ViewGrant& grant) {
   return PutInPlace(real);
 }
 
-// Undoes what Rebuild did. If something of the pool may still be mapped, the
+// Undoes what Rebuild did. If any memory of the pool may still be mapped, the
 // view is closed, and the daemon leases its slabs to no other engine.
 void EngineView::TakeDown(const Driver& real) {
   view_scoreboard_.Close();

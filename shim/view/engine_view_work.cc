@@ -1,4 +1,4 @@
-// The part of EngineView that works: maps, unmaps, sends and publishes.
+// The part of EngineView that maps, unmaps, sends and publishes.
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -18,10 +18,10 @@ namespace {
 using driver::CUDA_SUCCESS;
 using Hold = ViewLeases::Hold;
 
-// Greatest age of the figures on the view scoreboard.
+// Maximum age of the figures on the view scoreboard.
 constexpr uint64_t kScoreboardMs = 5;
-// Heuristic: how soon a keeper retries returns that were not possible, and how
-// late it notices events that do not wake it, such as a lost daemon.
+// Heuristic: how soon a keeper retries returns that failed, and how late it
+// notices events that do not wake it, such as the loss of a daemon.
 constexpr uint32_t kSoonMs = 5;
 constexpr uint32_t kSeldomMs = 1'000;
 // More slabs than any engine wants.
@@ -43,8 +43,8 @@ void EngineView::EndWork() {
 }
 
 // Sends the pending messages, or leaves them to the thread that works. That
-// thread looks at unsent_ after it has unlocked, so nothing is forgotten;
-// sequentially consistent, because each side writes one of the two words and
+// thread looks at unsent_ after it has unlocked, so no message is forgotten.
+// Sequentially consistent, because each side writes one of the two words and
 // reads the other.
 void EngineView::Notify() {
   unsent_.store(true);
@@ -65,7 +65,8 @@ void EngineView::SleepFor(const Pause& pause) {
     nanosleep(&limit, nullptr);
     return;
   }
-  // A shared futex: the daemon wakes it through its own mapping of the table.
+  // Not a private futex, because the daemon wakes it through its own mapping of
+  // the table.
   syscall(SYS_futex, pause.word, FUTEX_WAIT, pause.seen, &limit, nullptr, 0);
 }
 
@@ -86,12 +87,11 @@ void EngineView::Look() {
 
 // True for a slab that has been withdrawn from the pool or has other memory
 // now. The engine does not use it, but the GPU cannot free the old memory while
-// it is mapped.
-// A rank's hold says nothing, because another process reports and returns the
-// rank's slabs. No step of the rank can touch a stale one: a slab leaves the
-// pool only after that process has returned it, which is behind the fence of
-// all ranks, and that process uses no slab that has got other memory since its
-// daemon's start (GroupLeases).
+// it is mapped. For a rank the hold is irrelevant, because another process
+// reports and returns the rank's slabs. No step of the rank can touch a stale
+// slab: a slab leaves the pool only after that process has returned it, which
+// happens behind the fence of all ranks, and that process uses no slab that has
+// got other memory since its daemon's start (GroupLeases).
 bool EngineView::IsStale(uint32_t v) const {
   const Hold hold = state_.leases().hold(v);
   const bool unused = hold == Hold::kNone || hold == Hold::kSent || !RunsPool();
@@ -124,8 +124,8 @@ uint32_t EngineView::NextIn(uint32_t v) {
 }
 
 // True if no work of the engine can touch slabs that it does not use. An engine
-// that reports its steps is quiet when none is in flight. Without steps, or if
-// it is urgent, we wait for the context's work.
+// that reports its steps is quiet when no step is in flight. Without steps, or
+// if `urgent`, waits for the context's work.
 bool EngineView::IsQuiet(const Driver& real, bool urgent) {
   {
     const MutexLock lock(&mutex_);
@@ -136,7 +136,8 @@ bool EngineView::IsQuiet(const Driver& real, bool urgent) {
   return Synchronize(real.entry, mapping_.context()) == CUDA_SUCCESS;
 }
 
-// Slabs whose daemon has gone before they were returned are still ours.
+// Keeps the slabs whose daemon has gone before they were returned: they are
+// still ours.
 void EngineView::KeepLeases() {
   const MutexLock lock(&mutex_);
   ViewLeases& leases = state_.leases();
@@ -145,9 +146,9 @@ void EngineView::KeepLeases() {
   }
 }
 
-// Brings the mappings up to date, and notifies the daemon. In mode view, only
-// slabs by which the pool grew or shrank are mapped and unmapped. If `patient`,
-// it waits for nothing.
+// Brings the mappings up to date, and notifies the daemon. In mode view, it
+// maps and unmaps only the slabs by which the pool grew or shrank. If
+// `patient`, it waits for nothing.
 void EngineView::Settle(const Driver& real, uint64_t now_ms, bool patient) {
   if (!link_->IsJoinedTo(mapping_.shape().epoch)) KeepLeases();
   if (mapping_.shape().mode != abi::ViewMode::kView) {
@@ -163,11 +164,11 @@ bool EngineView::MayMap(uint64_t now_ms) {
          NextIn(0) != 0;
 }
 
-// For a view of all slabs: lets go of those that have left the pool, and maps
-// those that have joined it and are leased to us. Does so even while steps are
-// in flight, since an engine that always has one would otherwise never give the
-// memory back. None of them can use such a slab: it left after the fence of
-// every engine that had it, or has not been reported yet.
+// For a view of all slabs: lets go of the slabs that have left the pool, and
+// maps those that have joined it and are leased to us. Does so even while steps
+// are in flight, since an engine that always has one would otherwise never give
+// the memory back. No step in flight can use such a slab: it left after the
+// fence of every engine that had it, or has not been reported yet.
 void EngineView::FollowPool(const Driver& real, uint64_t now_ms) {
   UnmapStale(real);
   if (MayMap(now_ms)) SwapIn(real, now_ms);
@@ -180,8 +181,8 @@ void EngineView::UnmapStale(const Driver& real) {
   has_stale_ = false;
 }
 
-// For a view of leased slabs only: unmaps those to be returned, and maps those
-// that were leased. If it is patient, nothing is mapped.
+// For a view of leased slabs only: unmaps slabs that must be returned, and maps
+// slabs that were leased. If `patient`, nothing is mapped.
 void EngineView::SwapGuarded(const Driver& real, uint64_t now_ms,
                              bool patient) {
   const bool joined = link_->IsJoinedTo(mapping_.shape().epoch);
@@ -215,7 +216,7 @@ void EngineView::SwapIn(const Driver& real, uint64_t now_ms) {
   // Only the slab table is read.
   const ViewState* const state = &state_;
   for (uint32_t v = 0; (v = NextIn(v)) != 0;) {
-    // Unmap the slab's old memory first.
+    // Unmaps the slab's old memory first.
     if (mapping_.resident(v) &&
         mapping_.SwapOut(real.entry, v) != CUDA_SUCCESS) {
       continue;
@@ -223,7 +224,7 @@ void EngineView::SwapIn(const Driver& real, uint64_t now_ms) {
     const MapResult mapped =
         mapping_.SwapIn(real.entry, link_, v, state->leases().Memory(v));
     if (mapped.outcome == MapOutcome::kMapped) {
-      // Relaxed: it says only that it is worth a look.
+      // Relaxed: it only tells the waiter to look again.
       arrivals_.fetch_add(1, std::memory_order_relaxed);
       continue;
     }
@@ -236,7 +237,7 @@ void EngineView::SwapIn(const Driver& real, uint64_t now_ms) {
   }
 }
 
-// Messages that cannot be sent now are kept for the next call.
+// Sends notices. Messages that cannot be sent now are kept for the next call.
 void EngineView::SendNotices() {
   if (!RunsPool()) return;
   if (link_->IsJoinedTo(mapping_.shape().epoch) &&
@@ -263,7 +264,7 @@ void EngineView::SendNotices() {
   }
 }
 
-// True if there may be more to send.
+// Sends the returns. True if there may be further ones to send.
 bool EngineView::SendReturns() {
   const bool stays_mapped = mapping_.shape().mode == abi::ViewMode::kView;
   auto notice = abi::MakeMessage<abi::ReturnNotice>(0);
@@ -291,7 +292,8 @@ bool EngineView::SendReturns() {
   return notice.count == abi::kReturnNoticeCapacity;
 }
 
-// The last figures before an engine becomes idle are shown at once.
+// Publishes the figures. The last figures before an engine becomes idle are
+// shown at once.
 void EngineView::ShowScoreboard(uint64_t now_ms) {
   if (!RunsPool()) return;
   const MutexLock lock(&mutex_);
@@ -316,7 +318,7 @@ void EngineView::ShowScoreboard(uint64_t now_ms) {
   view_scoreboard_.Show(gauges);
 }
 
-// Reports decreases: drained slabs are returned, or left to the keeper if the
+// Reports decreases: returns drained slabs, or leaves them to the keeper if the
 // driver must unmap them first.
 void EngineView::Refresh() {
   Notify();
@@ -326,7 +328,7 @@ void EngineView::Refresh() {
     if (!IsActive() || state_.leases().count(Hold::kDone) == 0) return;
     word = state_.leases().futex();
   }
-  // If the keeper is not asleep yet, it looks again before long.
+  // A keeper that is not asleep yet soon looks again anyway.
   Wake(word);
 }
 
@@ -346,8 +348,9 @@ void EngineView::WakeWaiter() {
   if (IsActive()) WakeWaiters();
 }
 
-// If a view was suspended or closed while no daemon answered, its slabs and its
-// floor stay in the daemon's books until a daemon learns of it.
+// Keeps running while ends are not reported: if a view was suspended or closed
+// while no daemon answered, its slabs and its floor stay in the daemon's books
+// until a daemon learns of the end.
 EngineView::Pause EngineView::KeepEnds() const {
   const bool unsent = link_->has_unconfirmed_ends() || link_->has_kept_ends();
   return {unsent ? kSeldomMs : 0, nullptr, 0};

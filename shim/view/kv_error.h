@@ -8,7 +8,7 @@ namespace fineserve::shim {
 int KvError(int code, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// The last text; "" if there was no error.
+// Returns the last text; "" if there was no error.
 const char* KvErrorText();
 
 }  // namespace fineserve::shim

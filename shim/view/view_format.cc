@@ -16,7 +16,7 @@ static_assert(FS_KV_GUARDED == static_cast<int>(abi::ViewMode::kGuarded));
 static_assert(std::size(fs_kv_format{}.groups) == abi::kKvGroupKinds);
 static_assert(FS_KV_STRICT == static_cast<int>(abi::ViewMode::kStrict));
 
-// Far more than any model has, and within the range table's capacity.
+// Far more planes than any model has, but within the range table's capacity.
 constexpr uint32_t kMostPlanes = 4096;
 // This bound on a plane's size bounds every product below.
 constexpr uint64_t kMostPlaneBytes = uint64_t{1} << 48;
@@ -33,7 +33,8 @@ abi::KvShape ShapeOf(const fs_kv_format& f) {
   return shape;
 }
 
-// Number of slabs that fit in a plane of `s.blocks` blocks after index 0.
+// Returns the number of slabs that fit in a plane of `s.blocks` blocks after
+// index 0.
 uint64_t SlabsThatFit(const ViewShape& s, uint64_t slab_count) {
   // The last index may extend beyond the last block.
   uint64_t indices = ((s.blocks + 1) * s.page_bytes - 1) / s.plane_bytes;

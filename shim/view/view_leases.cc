@@ -68,7 +68,8 @@ SlabWord ViewLeases::Word(uint32_t v) const {
   return SlabWord::Unpack(entries_[v - 1].word.load(std::memory_order_acquire));
 }
 
-// Reads the count before the words: a change in between makes Changed() true.
+// Reads the count before the words, so that a change in between makes Changed()
+// true.
 void ViewLeases::Look() {
   seen_ = changes();
   for (uint32_t v = 1; v <= views_; ++v) LookAt(v, Word(v));
@@ -134,20 +135,21 @@ void ViewLeases::SendAgain() {
 
 uint32_t ViewLeases::BlocksInUse(uint32_t v) const {
   if (!abi::IsInView(Word(v))) return 0;
-  // Relaxed: a hint that orders nothing.
+  // Relaxed: it is a hint that orders nothing.
   return abi::SlabUse::Unpack(
       entries_[v - 1].asker.load(std::memory_order_relaxed));
 }
 
 uint64_t ViewLeases::Memory(uint32_t v) const {
   if (Word(v).state == SlabState::kAbsent) return 0;
-  // Relaxed: it is written before the word, which was read with acquire.
+  // Relaxed: the daemon writes it before the word, and the word was read with
+  // acquire.
   return entries_[v - 1].memory.load(std::memory_order_relaxed) + 1;
 }
 
 bool ViewLeases::AnyFreeSince(uint64_t since_ns) const {
   for (uint32_t v = 1; v <= views_; ++v) {
-    // The word is read first: its acquire makes the time that belongs to it
+    // Reads the word first: its acquire makes the time that belongs to it
     // visible.
     if (Word(v).state == SlabState::kFree &&
         entries_[v - 1].since_ns.load(std::memory_order_relaxed) <= since_ns) {

@@ -45,16 +45,16 @@ class ViewLeases {
 
   constexpr ViewLeases() = default;
 
-  // Follows view indices 1 … views (of slabs v - 1) for the engine in `slot`.
-  // False if the table contradicts slab_table.h or memory is short.
+  // Follows view indices 1 … views (index v denotes slab v - 1) for the engine
+  // in `slot`. False if the table contradicts slab_table.h or memory is short.
   bool Open(const void* table, size_t table_bytes, uint32_t slot,
             uint32_t engine_id, uint32_t views);
   void Close();
 
-  // The word that the daemon raises, which is the futex to sleep on. It stays
-  // valid once opened, because a table is never unmapped.
+  // Returns the word that the daemon raises, which is the futex to sleep on. It
+  // stays valid once opened, because a table is never unmapped.
   const std::atomic<uint32_t>* futex() const { return changes_; }
-  // Acquire: the slabs' words that are read next are at least as new. Pairs
+  // Acquire: slabs' words that are read after this are at least as new. Pairs
   // with the daemon's release after it has written them.
   uint32_t changes() const { return changes_->load(std::memory_order_acquire); }
   uint32_t seen() const { return seen_; }
@@ -70,7 +70,7 @@ class ViewLeases {
   uint32_t Next(Hold hold, uint32_t v) const;
   // Number of our leases whose return has not been sent.
   uint32_t leased() const;
-  // Number of those that were asked back or are about to be returned.
+  // Number of our leases that were asked back or are about to be returned.
   uint32_t leaving() const {
     return count(Hold::kAsked) + count(Hold::kLeaving) + count(Hold::kDone);
   }
@@ -78,25 +78,27 @@ class ViewLeases {
   // Notes that the change was reported: kArrived becomes kHeld, kAsked
   // kLeaving.
   void Report(uint32_t v);
-  // The engine is done with the slab. False if the engine does not have it.
+  // Called when the engine has finished with the slab. False if the engine does
+  // not have it.
   bool ReturnSlab(uint32_t v);
-  // For a slab in kDone whose daemon went away before the return was sent: it
-  // is still ours.
+  // For a slab in kDone whose daemon went away before the return was sent: the
+  // slab is still ours.
   void Relink(uint32_t v) { Move(v, Hold::kArrived); }
   void MarkSent(uint32_t v) { Move(v, Hold::kSent); }
-  // Returns whose notice may have been lost are to be sent again: those that
-  // the table does not show yet.
+  // Marks returns to be sent again if their notice may have been lost: returns
+  // that the table does not show yet.
   void SendAgain();
 
-  // The slab's word in the table, whichever engine holds it.
+  // Returns the slab's word in the table, whichever engine holds it.
   abi::SlabWord word(uint32_t v) const { return Word(v); }
-  // The blocks of it in use, if a view holds it and the daemon says so.
+  // Returns the number of the slab's blocks in use, if a view holds the slab
+  // and the daemon publishes them.
   uint32_t BlocksInUse(uint32_t v) const;
   // The number of the slab's memory in the table; 0 if it has none. A different
   // number means different granules.
   uint64_t Memory(uint32_t v) const;
-  // True if any slab has been free since `since_ns` (CLOCK_MONOTONIC) or
-  // longer.
+  // True if at least one slab has been free since `since_ns` (CLOCK_MONOTONIC)
+  // or longer.
   bool AnyFreeSince(uint64_t since_ns) const;
 
  private:

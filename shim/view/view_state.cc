@@ -10,12 +10,12 @@
 namespace fineserve::shim {
 namespace {
 
-// Heuristic: how long the blocks that a failed allocation needed stay wanted. A
-// request that was given up must not hold memory forever.
+// Heuristic: how long the blocks that a failed allocation needed stay wanted,
+// since a request that was given up must not hold memory forever.
 constexpr uint64_t kShortfallMs = 1'000;
 // Heuristic: an engine that has begun no step for this long has no requests,
 // and needs no room for the blocks of running steps. A step of a serving engine
-// takes less, or is in flight.
+// takes less time, or is in flight.
 constexpr uint64_t kIdleMs = 100;
 
 }  // namespace
@@ -106,8 +106,8 @@ uint64_t ViewState::needed_blocks() const {
   return std::max({watermark_blocks_, uint64_t{shortfall_}, uint64_t{1}});
 }
 
-// The blocks that the engine needs beside those that it uses. Sets when that
-// may become less by itself.
+// Returns the number of blocks that the engine needs besides those that it
+// uses. Sets the time at which that number may decrease by itself.
 uint64_t ViewState::Room(uint64_t now_ms) {
   less_at_ms_ = UINT64_MAX;
   if (now_ms >= shortfall_until_ms_) shortfall_ = 0;
@@ -118,7 +118,7 @@ uint64_t ViewState::Room(uint64_t now_ms) {
     room = std::max(room, watermark_blocks_);
     if (!starving_) less_at_ms_ = std::min(less_at_ms_, idle_at_ms);
   }
-  // More than the cap would change nothing, and could overflow.
+  // A number above the cap would change nothing, and could overflow.
   return std::min(room, cap_slabs_ * least_blocks_);
 }
 

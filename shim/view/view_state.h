@@ -14,9 +14,9 @@
 
 namespace fineserve::shim {
 
-// The least time between two messages of an engine that keeps lacking slabs. It
-// has to say so again: daemons take an engine that does not ask for idle.
-// Heuristic: about a step.
+// Minimum time between two messages of an engine that continues to lack slabs.
+// It must repeat its request, because daemons regard an engine that does not
+// ask as idle. Heuristic: about a step.
 inline constexpr uint64_t kAskAgainMs = 50;
 
 // An engine's view as a state machine: its leases, its steps, and the blocks
@@ -45,7 +45,7 @@ class ViewState {
   const BlockAllocator& blocks() const { return *blocks_; }
 
   // True if the engine begins steps, which means that it uses our allocator. It
-  // does so in its next view, too, before the first step there.
+  // then uses our allocator in its next view too, before the first step there.
   bool has_steps() const { return has_steps_; }
   // A step is about to begin.
   void ExpectStep(uint64_t now_ms) {
@@ -53,12 +53,12 @@ class ViewState {
     active_ms_ = now_ms;
   }
   bool in_flight() const { return steps_begun_ != steps_ended_; }
-  // Number of used blocks, if our allocator is used.
+  // Number of blocks in use, if our allocator is used.
   uint64_t used_blocks() const { return used_blocks_; }
 
   // Brings the leases up to date with the slab table. If our allocator is used,
-  // slabs that were asked back hand out no further blocks, and those that have
-  // drained are to be returned (Hold::kDone).
+  // slabs that were asked back hand out no further blocks, and drained ones
+  // become Hold::kDone, which means that they must be returned.
   void Look();
   // Starts handing out the blocks of a slab that has arrived.
   void Link(uint32_t v);
@@ -75,8 +75,8 @@ class ViewState {
     if (count >= shortfall_) shortfall_ = 0;
     return true;
   }
-  // Returns how many it freed; less than `count` at a block that is not
-  // allocated.
+  // Returns how many blocks it freed; this is less than `count` if it met a
+  // block that is not allocated.
   uint32_t Free(uint32_t count, const uint32_t* ids) {
     const uint32_t freed = blocks_->Free(count, ids);
     used_blocks_ -= freed;
@@ -100,18 +100,18 @@ class ViewState {
     if (slabs > leases_.leased()) AskAgain(now_ms);
   }
   // True if the want must be sent to the daemon although it has not changed:
-  // while the pool is contended, the daemon takes an engine that does not use
-  // its slabs for idle until it asks again.
+  // while the pool is contended, the daemon regards an engine that does not use
+  // its slabs as idle until it asks again.
   bool TakeAskAgain() { return std::exchange(ask_again_, false); }
   uint32_t want() const { return want_; }
   // Computes what an engine that uses our allocator wants: the slabs that are
   // leaving, since none of their blocks can be handed out again, and slabs for
   // its other used blocks and the room that it needs.
   void UpdateWant(uint64_t now_ms);
-  // Time at which UpdateWant may find less than now although nothing happens;
-  // UINT64_MAX for never.
+  // Time at which UpdateWant may compute less than now although nothing
+  // happens; UINT64_MAX for never.
   uint64_t less_at_ms() const { return less_at_ms_; }
-  // Free blocks below this are too few.
+  // If there are fewer free blocks than this, there are too few.
   uint64_t needed_blocks() const;
 
   uint32_t UsedBlocks(uint32_t v) { return blocks_->UsedBlocks(v); }
@@ -128,7 +128,7 @@ class ViewState {
   void AskAgain(uint64_t now_ms);
 
   ViewLeases leases_;
-  // In raw storage, so that no destructor runs at exit.
+  // Constructed in raw storage, so that no destructor runs at exit.
   BlockAllocator* blocks_ = nullptr;
   alignas(BlockAllocator) std::byte
       blocks_storage_[sizeof(BlockAllocator)] = {};
@@ -144,7 +144,7 @@ class ViewState {
   uint64_t begun_ms_ = 0;   // the last step
   uint64_t active_ms_ = 0;  // when a step last began or ended
   // Number of blocks that the largest recent failed allocation needed, and the
-  // time until which that counts.
+  // time until which that number counts.
   uint32_t shortfall_ = 0;
   uint64_t shortfall_until_ms_ = 0;
   bool starving_ = false;  // the last allocation failed

@@ -9,9 +9,9 @@
 
 namespace fineserve::shim {
 
-// Tells when to try again to map or unmap slabs of a view while the engine
-// serves, and measures what that costs. Times are milliseconds of
-// CLOCK_MONOTONIC. Confined to one thread at a time. Constant-initialised.
+// Decides when to try again to map or unmap slabs of a view while the engine
+// serves, and measures the cost. Times are milliseconds of CLOCK_MONOTONIC.
+// Confined to one thread at a time. Constant-initialised.
 class ViewSwaps {
  public:
   // To be called before a view is activated or resumed.
@@ -22,8 +22,8 @@ class ViewSwaps {
   // To be called when a view is registered: its figures begin at zero.
   void Reset() { *this = {}; }
 
-  // `out`: slabs wait to be unmapped. True if they have waited so long that the
-  // caller is to wait for the device.
+  // `out` says that slabs wait to be unmapped. True if they have waited so long
+  // that the caller must wait for the device.
   bool IsOverdue(bool out, uint64_t now_ms) {
     if (!out) {
       wait_since_ms_ = 0;
@@ -32,7 +32,7 @@ class ViewSwaps {
     }
     return out && now_ms - wait_since_ms_ >= kPatienceMs;
   }
-  // The slabs that waited have been tried.
+  // Called when the unmapping of the slabs that waited was tried.
   void EndWait() { wait_since_ms_ = 0; }
 
   bool MayMap(uint64_t now_ms) const { return now_ms >= retry_ms_; }
@@ -40,8 +40,8 @@ class ViewSwaps {
   // True for the view's first failure.
   bool IsFirstFailure() { return !std::exchange(has_failed_, true); }
 
-  // Counts time in a thread of the engine, which waits while another process
-  // holds the driver's lock.
+  // Counts time that a thread of the engine spends in mapping or unmapping,
+  // which includes waiting while another process holds the driver's lock.
   void Count(uint64_t ns) {
     ++count_;
     ns_ += ns;
@@ -57,7 +57,7 @@ class ViewSwaps {
   // Heuristic: how long a slab that another engine waits for is kept because a
   // step is in flight; after that we wait for the device.
   static constexpr uint64_t kPatienceMs = 1'000;
-  // Heuristic: the pause before another try to map a slab, after a failure.
+  // Heuristic: the pause after a failed mapping of a slab before the next try.
   static constexpr uint64_t kRetryMs = 1'000;
 
   bool has_failed_ = false;

@@ -1,5 +1,5 @@
-// The part of ResidentMemory for parameters, of which a process may drop its
-// copies for another one's.
+// The part of ResidentMemory for parameters. A process may drop its copies of
+// them and use another process's.
 
 #include <algorithm>
 #include <utility>
@@ -19,7 +19,8 @@ using driver::CUmemGenericAllocationHandle;
 using driver::CUresult;
 using driver::EntryPoints;
 
-// Copies on a separate stream: the default one would wait for the program's.
+// Copies on a separate stream, because the default stream would wait for the
+// program's work.
 CUresult CopyAndWait(const EntryPoints& entry, CUdeviceptr to, CUdeviceptr from,
                      uint64_t bytes) {
   driver::CUstream stream = nullptr;
@@ -113,7 +114,8 @@ abi::ReadResult ResidentMemory::MayRead() {
   return any_is_out ? abi::ReadResult::kAway : abi::ReadResult::kLent;
 }
 
-// Notes the reader. 0: there are too many.
+// Returns the reader's bit, and records the reader if it is new. 0 if there are
+// too many readers.
 uint32_t ResidentMemory::ReaderBit(const Borrower& reader,
                                    const abi::ShareAddress& at) {
   Reader* unused = nullptr;
@@ -131,7 +133,7 @@ uint32_t ResidentMemory::LendParameters(const Driver& real, const Borrower& to,
                                         const abi::ReadRequest& request,
                                         abi::ReadAnswer* answer,
                                         int (&memory)[abi::kLentPerAnswer]) {
-  // The thread that answers others must not wait for all of a move.
+  // The thread that answers other processes must not wait for a whole move.
   answer->result = abi::ReadResult::kAway;
   if (is_moving()) return 0;
   const RelaxedCapture relaxed(real.entry);
@@ -261,7 +263,8 @@ CUresult ResidentMemory::MakeOwn(const Driver& real, Place* place) {
   return result;
 }
 
-// Runs while the program reads the same bytes from the other process.
+// Copies the memory while the program still reads the same bytes from the other
+// process.
 CUresult ResidentMemory::FillOwn(const Driver& real, const Place& place) {
   const EntryPoints& entry = real.entry;
   const uint64_t bytes = place.range.reserved_bytes;
@@ -292,7 +295,7 @@ CUresult ResidentMemory::PrepareRestore(const Driver& real) {
   for (size_t i = 0; i < count_ && result == CUDA_SUCCESS; ++i) {
     if (places_[i].is_dropped) result = MakeOwn(real, &places_[i]);
   }
-  // Makes all the memory before it copies anything, since it may not suffice.
+  // All the memory is made before any is copied, since there may not be enough.
   for (size_t i = 0; i < count_ && result == CUDA_SUCCESS; ++i) {
     if (places_[i].is_dropped) result = FillOwn(real, places_[i]);
   }
@@ -354,7 +357,8 @@ ResidentMemory::Swapped ResidentMemory::SwapWith(const Driver& real,
   return done ? Swapped::kDone : is_sound ? Swapped::kUndone : Swapped::kLost;
 }
 
-// After an error its addresses are empty, or as they were.
+// Maps the next memory of one place. After an error its addresses are empty, or
+// as they were.
 CUresult ResidentMemory::SwapOne(const Driver& real, Place* place,
                                  OpenCall open, void* argument) {
   const EntryPoints& entry = real.entry;
@@ -374,8 +378,8 @@ CUresult ResidentMemory::SwapOne(const Driver& real, Place* place,
   return result;
 }
 
-// False if an address stays empty. A place that was not swapped yet still has
-// its next memory.
+// Maps the former memory again. False if an address stays empty. A place that
+// was not swapped yet still has its next memory.
 bool ResidentMemory::SwapBack(const Driver& real) {
   const EntryPoints& entry = real.entry;
   bool all = true;

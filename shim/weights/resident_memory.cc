@@ -32,7 +32,7 @@ using driver::CUmemGenericAllocationHandle;
 using driver::CUresult;
 using driver::EntryPoints;
 
-// Puts new memory at reserved addresses. After an error nothing is mapped.
+// Maps new memory at reserved addresses. After an error nothing is mapped.
 CUresult MapNew(const EntryPoints& entry, CUdeviceptr base, uint64_t bytes,
                 CUdevice device) {
   const driver::CUmemAllocationProp prop = ExportableMemoryOf(device);
@@ -191,7 +191,7 @@ ResidentMemory::Loan* ResidentMemory::FindLoan(const abi::IpcHandle& handle,
 abi::OpenResult ResidentMemory::Lend(const Driver& real,
                                      const abi::IpcHandle& handle,
                                      const Borrower& borrower, Lent* lent) {
-  // The thread that answers borrowers must not wait for all of a move.
+  // The thread that answers borrowers must not wait for a whole move.
   if (is_moving()) return abi::OpenResult::kAway;
   const RelaxedCapture relaxed(real.entry);
   const MutexLock lock(&mutex_);
@@ -244,7 +244,8 @@ void ResidentMemory::TakeBack(const abi::IpcHandle& handle,
 
 bool ResidentMemory::TakeBackFromEnded() {
   const MutexLock lock(&mutex_);
-  // Keeps the last borrower, since most loans of a process follow one another.
+  // Keeps the result for the last borrower, since most loans of one process are
+  // adjacent.
   Borrower last;
   bool has_ended = false;
   EndLoans([&](const Loan& loan) {
@@ -308,7 +309,8 @@ ResidentMemory::Sum ResidentMemory::sum() {
   return sum;
 }
 
-// cuCtxSynchronize has no time limit, so a thread of its own waits in it.
+// Waits for contexts on a separate thread, because cuCtxSynchronize has no time
+// limit.
 struct ResidentMemory::Rests {
   const EntryPoints* entry;
   pthread_t thread = {};
@@ -454,8 +456,8 @@ class FINESERVE_ANNOTATE(scoped_lockable) ResidentMemory::Moving {
   ResidentMemory* const memory_;
 };
 
-// The allocations that move cannot change in the meantime, since a borrower
-// that would use one again also waits for the mutex.
+// Moves the memory out. The allocations concerned cannot change in the
+// meantime, since a borrower that would use one again also waits for the mutex.
 CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
   const RelaxedCapture relaxed(real.entry);
   const Moving moving(this);
@@ -475,7 +477,7 @@ CUresult ResidentMemory::Evict(const Driver& real, Copier* copier) {
       return CUDA_ERROR_OPERATING_SYSTEM;
     }
   }
-  // An allocation that cannot be unmapped stays here, with its contents.
+  // An allocation that cannot be unmapped stays on the GPU, with its contents.
   for (size_t i = 0; i < count_; ++i) {
     Place& place = places_[i];
     if (!Moves(place)) continue;
@@ -509,8 +511,8 @@ CUresult ResidentMemory::ActivateWith(const Driver& real, const Source& source,
   return CUDA_SUCCESS;
 }
 
-// A hopeless try would take memory that the daemon then misses when it checks
-// whether there will be enough.
+// False if there is too little free memory. A hopeless try would take memory
+// that the daemon then misses when it checks whether there will be enough.
 bool ResidentMemory::HasRoom(const EntryPoints& entry) {
   uint64_t wanted = 0;
   size_t free_bytes = 0, of_all = 0;
@@ -529,7 +531,8 @@ bool ResidentMemory::HasRoom(const EntryPoints& entry) {
          free_bytes >= wanted;
 }
 
-// After an error its addresses are empty.
+// Maps one allocation again and fills it. After an error its addresses are
+// empty.
 CUresult ResidentMemory::BringBack(const Driver& real, const Place& place,
                                    const Source& source, OpenCall open,
                                    void* argument) {
@@ -566,8 +569,9 @@ CUresult ResidentMemory::CopyBack(const EntryPoints& entry, const Place& place,
   return entry.cuCtxSynchronize();
 }
 
-// If an allocation cannot be unmapped, the next activation finds its addresses
-// in use and fails, since only its copy has the contents.
+// Unmaps what was brought back. If an allocation cannot be unmapped, the next
+// activation finds its addresses in use and fails, since only its copy has the
+// contents.
 void ResidentMemory::UnmapAgain(const Driver& real, size_t before) {
   for (size_t i = 0; i < before; ++i) {
     const Place& place = places_[i];

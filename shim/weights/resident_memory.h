@@ -52,18 +52,20 @@ namespace fineserve::shim {
 class ResidentMemory {
  public:
   static constexpr size_t kCapacity = abi::kMostAllocations;
-  // Smaller ones stay the driver's: a handle is a multiple of its granularity.
+  // Smaller allocations are left to the driver, because a handle's size is a
+  // multiple of the driver's granularity.
   static constexpr uint64_t kLeastBytes = uint64_t{2} << 20;
 
   using Sum = ResidentSum;
 
-  // Copies to or from host memory: allocations by their numbers, which are
-  // never used twice.
+  // Copies allocations to or from host memory. An allocation is given by its
+  // number, which is never used twice.
   class Carrier {
    public:
-    // `memory` is a descriptor of its memory, which the caller closes.
+    // Takes an allocation. `memory` is a descriptor of its memory, which the
+    // caller closes.
     virtual bool Hand(uint32_t number, uint64_t bytes, int memory) = 0;
-    // Returns once all that was handed is copied.
+    // Returns once all allocations that it was handed have been copied.
     virtual bool Finish() = 0;
 
    protected:
@@ -71,7 +73,8 @@ class ResidentMemory {
   };
   class Copier : public Carrier {
    public:
-    // Where the copy is: in which of the files that Activate gets.
+    // Finds the copy: the file, among those that Activate gets, and the offset
+    // in it.
     virtual bool Locate(uint32_t number, uint32_t* file, uint64_t* offset) = 0;
 
    protected:
@@ -80,20 +83,21 @@ class ResidentMemory {
 
   constexpr ResidentMemory() = default;
 
-  // Makes an allocation on the current context's device. False, with nothing
-  // held, if that is impossible: the driver must then answer.
+  // Makes an allocation on the current context's device. If that is impossible,
+  // returns false and holds nothing; the call must then go to the driver.
   bool Allocate(const Driver& real, uint64_t bytes, Redirection* out);
-  // Frees it, after its context's work if `waits`. After an error it is still
-  // the program's.
+  // Frees an allocation, after its context's work if `waits`. After an error it
+  // still belongs to the program.
   driver::CUresult Free(const Driver& real, const Redirection& range,
                         bool waits);
-  // From now on the allocation stays on the GPU. False if it is out.
+  // Keeps the allocation on the GPU from now on. False if it is out.
   bool Pin(driver::CUdeviceptr base);
-  // From now on all allocations stay on the GPU, including later ones.
+  // Keeps all allocations on the GPU from now on, including later ones.
   void PinAll();
 
-  // Writes number, bytes and check value of an allocation, by which another
-  // process may open it. False if there is no resident allocation at `base`.
+  // Writes the number, size and check value of an allocation, with which
+  // another process may open it. False if there is no resident allocation at
+  // `base`.
   bool Share(driver::CUdeviceptr base, abi::IpcHandle* out);
   // The program that a process runs.
   struct Borrower {
@@ -110,23 +114,23 @@ class ResidentMemory {
     uint32_t departures = 0;  // of the memory, from the GPU
   };
   // Lends an allocation, which stays on the GPU until the borrower gives it
-  // back or rests. kAway while it is being moved.
+  // back or rests. kAway while the allocation is being moved.
   abi::OpenResult Lend(const Driver& real, const abi::IpcHandle& handle,
                        const Borrower& borrower, Lent* lent);
-  // The borrower, a process of this engine, will not touch the memory before it
-  // is lent again. False if the borrower does not have it, or it is being
-  // moved.
+  // Notes that the borrower, a process of this engine, will not touch the
+  // memory until it is lent again. False if the borrower does not have it, or
+  // while it is being moved.
   bool NoteRest(const abi::IpcHandle& handle, const Borrower& borrower);
   void TakeBack(const abi::IpcHandle& handle, const Borrower& borrower);
-  // Takes back the loans of processes that have ended. True if others have or
-  // read any.
+  // Takes back the loans of processes that have ended. True if other processes
+  // still have any memory open, or read any.
   bool TakeBackFromEnded();
 
   static constexpr size_t kMostContexts = 64;  // one on each of its devices
-  // Waits, up to the timeout, for the work of each context that has resident
-  // memory and of `others`. False, with one line in `why`, if it takes longer
-  // or a context fails. A longer wait goes on by itself; EndRest is false until
-  // it is over, and Rest must not be called before that.
+  // Waits, up to the timeout, for the work of `others` and of each context that
+  // has resident memory. False, with one line in `why`, if that takes longer or
+  // a context fails. A longer wait continues by itself; EndRest is false until
+  // it is over, and Rest must not be called before then.
   bool Rest(const Driver& real, const driver::CUcontext* others, size_t count,
             int timeout_ms, char* why, size_t why_bytes);
   bool EndRest();
@@ -134,16 +138,16 @@ class ResidentMemory {
   // Has the movable memory copied, then releases it. CUDA_SUCCESS if there was
   // none; CUDA_ERROR_OPERATING_SYSTEM if the copier fails.
   driver::CUresult Evict(const Driver& real, Copier* copier);
-  // The copies, and the filler of memory from them; null: this process fills
-  // it.
+  // The files with the copies, and the filler that fills memory from them; if
+  // the filler is null, this process fills it.
   struct Source {
     const int* files;
     uint32_t file_count;
     Carrier* filler;
   };
   // Makes memory, has it filled, and calls `open(range) → CUresult` for each
-  // allocation, which gives other devices the access that they had.
-  // CUDA_ERROR_OPERATING_SYSTEM if the filler fails: the memory that it was
+  // allocation, which gives other devices the access that they had before.
+  // CUDA_ERROR_OPERATING_SYSTEM if the filler fails; the memory that it was
   // handed is then not used.
   template <typename Open>
   driver::CUresult Activate(const Driver& real, const Source& source,
@@ -161,19 +165,20 @@ class ResidentMemory {
     driver::CUdeviceptr address;
     uint64_t bytes;
   };
-  // From now on exactly the allocations that these parts cover are frozen, in
-  // that order. False if this process has dropped its copy, or others read it.
+  // Freezes exactly the allocations that these parts cover, in that order.
+  // False if this process has dropped its copy, or if other processes read it.
   bool Freeze(const Part* parts, size_t count);
-  // If `thaws`, lends and drops no parameters from now on, and is recalled;
-  // otherwise it may do so again.
+  // If `thaws`, this process lends and drops no parameters from now on, and is
+  // recalled; otherwise it may lend and drop again.
   void SetThawing(bool thaws);
-  // True if this process has its own copy, which no other process reads.
+  // True if this process has its own copy of its parameters and no other
+  // process reads that copy.
   bool IsApart();
   void Thaw();
 
   // Lends parameters to another process, which reads them until EndReading or
-  // its end. Returns the number of descriptors in `memory`, which the caller
-  // closes.
+  // until it ends. Returns the number of descriptors in `memory`, which the
+  // caller closes.
   uint32_t LendParameters(const Driver& real, const Borrower& to,
                           const abi::ReadRequest& request,
                           abi::ReadAnswer* answer,
@@ -185,22 +190,22 @@ class ResidentMemory {
 
   // Returns why this process can drop nothing, or null.
   const char* BeginDrop(const Driver& real);
-  // Takes the first frozen allocation after `after` (0 at first) that this
-  // process has a copy of its own of, and lends to none; returns 0 if there is
-  // none. It is not lent until LetGo without a Swap, or a Swap back.
+  // Takes the first frozen allocation after `after` (0 at first) of which this
+  // process has its own copy and which it lends to no process; returns 0 if
+  // there is none. It is not lent until LetGo without a Swap, or a Swap back.
   uint32_t Take(uint32_t after, uint64_t* bytes);
   // Gives up the drop of that allocation.
   void Untake(uint32_t frozen);
   uint32_t CountFrozen();
   // Takes another process's memory for an allocation that was taken, and hands
-  // both over to be compared. Returns why it cannot, "" if that is the
-  // carrier's failure, or null.
+  // both memories to the comparer. Returns the reason if it cannot ("" if the
+  // comparer failed), or null.
   const char* Pair(const Driver& real, uint32_t frozen, int memory,
                    Carrier* comparer);
   // Makes memory for the dropped allocations, and fills it from the other
-  // process's.
+  // process's memory.
   driver::CUresult PrepareRestore(const Driver& real);
-  // Holds the memory that is about to be replaced, until LetGo.
+  // Holds, until LetGo, the memory that is about to be replaced.
   driver::CUresult HoldFormer(const Driver& real);
   enum class Swapped {
     kDone,
@@ -208,8 +213,8 @@ class ResidentMemory {
     kLost,    // and that could not be made good
   };
   // Maps the other process's memory or, for dropped allocations, the new
-  // memory: all or none. `open` is as Activate's, for new memory. To be called
-  // after HoldFormer.
+  // memory: all or none. `open` works as in Activate, for new memory. To be
+  // called after HoldFormer.
   template <typename Open>
   Swapped Swap(const Driver& real, Open open) {
     return SwapWith(
@@ -219,18 +224,18 @@ class ResidentMemory {
         },
         &open);
   }
-  // Lets go of memory that is not mapped: after a Swap the former memory, which
-  // may take the driver long; without one the memory from Pair or
-  // PrepareRestore.
+  // Releases memory that is not mapped. After a Swap this is the former memory,
+  // whose release may take the driver long; without a Swap it is the memory
+  // from Pair or PrepareRestore.
   void LetGo(const Driver& real);
-  // True if this process has dropped copies, and has to restore them.
+  // True if this process has dropped copies and must restore them.
   bool is_recalled() const {
     return is_recalled_.load(std::memory_order_relaxed);
   }
   void Recall() { is_recalled_.store(true, std::memory_order_relaxed); }
 
   Sum sum();
-  // While it evicts or activates, all others wait.
+  // True while this process evicts or activates; all other calls then wait.
   bool is_moving() const { return is_moving_.load(std::memory_order_relaxed); }
   bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
 
@@ -252,7 +257,8 @@ class ResidentMemory {
     uint32_t read_by = 0;     // a bit for each of readers_ that reads it
     bool is_taken = false;    // is to be dropped
     bool is_dropped = false;  // what is mapped is another process's
-    // Memory to be mapped in its place, and, until LetGo, what was there.
+    // The memory that will be mapped in its place, and, until LetGo, the memory
+    // that was mapped before.
     driver::CUmemGenericAllocationHandle next = 0;
     driver::CUmemGenericAllocationHandle former = 0;
   };
@@ -333,7 +339,7 @@ class ResidentMemory {
   size_t reader_count_ FINESERVE_GUARDED_BY(mutex_) = 0;
   Reader readers_[kMostReaders] FINESERVE_GUARDED_BY(mutex_) = {};
   bool all_pinned_ FINESERVE_GUARDED_BY(mutex_) = false;
-  // From BeginDrop on, for as long as anything is taken or dropped.
+  // True from BeginDrop on, for as long as any allocation is taken or dropped.
   bool drops_ FINESERVE_GUARDED_BY(mutex_) = false;
   bool thaws_ FINESERVE_GUARDED_BY(mutex_) = false;
   std::atomic<bool> is_recalled_{false};
