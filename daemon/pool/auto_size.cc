@@ -12,10 +12,10 @@ namespace {
 
 // Added to what an engine asks for, since the driver may need a little more.
 constexpr uint64_t kSlackBytes = uint64_t{4} << 20;
-// The pool grows by this part of its size at a time. Heuristic: growing takes
-// driver calls, and the GPU is measured between two steps.
+// The pool grows by 1/kGrowthParts of its size at a time. Heuristic: growing
+// takes driver calls, and the GPU's free memory is measured between two steps.
 constexpr uint32_t kGrowthParts = 8;
-// Limit on the memory that is given up in all, in multiples of the need.
+// Limit on the total memory that the pool gives up, as a multiple of the need.
 // Heuristic.
 constexpr uint64_t kMostTimes = 2;
 
@@ -37,8 +37,8 @@ void AutoSize::Ask(uint32_t asker, uint64_t bytes, bool starts,
 void AutoSize::Served(uint32_t asker) {
   const auto wish = wishes_.find(asker);
   if (wish == wishes_.end()) return;
-  // The asker has taken this part of the memory that left the pool: the GPU
-  // will not show it as free.
+  // The asker has already taken this part of the memory that left the pool, so
+  // the GPU will not show it as free.
   if (return_.on) return_.taken_bytes += wish->second.bytes;
   wishes_.erase(wish);
   has_arrived_ = wishes_.empty();
@@ -95,7 +95,8 @@ void AutoSize::Follow(const SizeSight& sight, uint64_t now_ns) {
              !arriving(sight.present, now_ns)) {
     return_.on = false;
   }
-  // The device could not make the memory by which the pool was to grow.
+  // The device could not provide the memory by which the pool should have
+  // grown.
   if (last_choice_ > sight.present && sight.wanted == sight.present) {
     calm_until_ns_ = now_ns + kCalmNs;
   }

@@ -18,8 +18,8 @@ struct SizeSight {
   bool tight = false;        // engines want more, or next to nothing is idle
   bool start_waits = false;  // a floor or a lease of whole slabs waits
   bool starting = false;     // an engine has joined and holds nothing yet
-  // Kept for an engine for which others leave the GPU: the pool does not take
-  // it.
+  // Memory reserved for an engine for which others leave the GPU; the pool does
+  // not take it.
   uint64_t reserved_bytes = 0;
   uint32_t lacking = 0;  // slabs that engines want and the pool does not have
 };
@@ -37,40 +37,45 @@ struct SizeSight {
 // twice what was wished.
 class AutoSize {
  public:
-  // Time for which an engine that asks for room is known to wait for it, unless
+  // How long an engine that has asked for room counts as waiting for it, unless
   // it asks again: several times the shim's pause between two tries.
   static constexpr uint64_t kAskNs = 500'000'000;
-  // Time that the memory of a withdrawn slab may take to become free, since
-  // every process that maps it has to unmap it. Heuristic: some steps.
+  // How long the memory of a withdrawn slab may take to become free, since
+  // every process that maps it has to unmap it. Heuristic: a few steps.
   static constexpr uint64_t kReturnNs = 1'000'000'000;
-  // After the pool has given memory back it does not grow for this long, so
-  // that a starting engine gets its weights, graphs and buffers. Heuristic.
+  // After the pool has given memory back, it does not grow for this long, so
+  // that a starting engine can allocate its weights, graphs and buffers.
+  // Heuristic.
   static constexpr uint64_t kCalmNs = 30'000'000'000;
 
   AutoSize(uint64_t slab_bytes, uint64_t headroom_bytes)
       : slab_bytes_(slab_bytes), headroom_bytes_(headroom_bytes) {}
 
-  // The driver refused `bytes` to process `asker`, which will try again.
-  // `starts`: the process is starting, and will need more after these.
+  // Records that the driver refused `bytes` to process `asker`, which will try
+  // again. `starts`: the process is starting, and will need more memory after
+  // these bytes.
   void Ask(uint32_t asker, uint64_t bytes, bool starts, uint64_t now_ns);
-  // `asker` has stopped waiting, and most likely has got its bytes.
+  // Records that `asker` has stopped waiting, most likely because it has got
+  // its bytes.
   void Served(uint32_t asker);
-  // A living engine has freed memory. The pool may take it at once, since it is
-  // not memory that the pool gave to a starting engine.
+  // Records that a living engine has freed memory. The pool may take that
+  // memory at once, since the pool did not give it up for a starting engine.
   void CameFree() { calm_until_ns_ = 0; }
   // `asker` can never get its bytes.
   void Forget(uint32_t asker) { wishes_.erase(asker); }
   // True if an engine waits for room.
   bool asked(uint64_t now_ns) const;
 
-  // The size that the pool should have: at least `least` unless it is smaller
-  // already, and at most `most`.
+  // Returns the size that the pool should have: at least `least` unless the
+  // pool is already smaller, and at most `most`.
   uint32_t Choose(const SizeSight& sight, uint64_t now_ns);
 
-  // True if memory that the pool, which now has `present` slabs, has given up
-  // may still be on its way to the processes that wait for it.
+  // True if memory that the pool has given up may still be on its way to the
+  // processes that wait for it. `present`: number of slabs that the pool has
+  // now.
   bool arriving(uint32_t present, uint64_t now_ns) const;
-  // Free memory of the GPU once everything that has left the pool is free.
+  // Returns how much of the GPU's memory will be free once everything that has
+  // left the pool is free.
   uint64_t FreeSoon(uint64_t free_bytes, uint32_t present) const;
 
  private:
@@ -80,8 +85,8 @@ class AutoSize {
     uint64_t until_ns = 0;
     bool starts = false;
   };
-  // The pool is giving memory back. At the start of that, the GPU had
-  // `free_bytes` free and the pool had `present` slabs.
+  // Describes the return of memory that is under way. When it began, the GPU
+  // had `free_bytes` free and the pool had `present` slabs.
   struct Return {
     bool on = false;
     uint64_t free_bytes = 0;
@@ -106,15 +111,15 @@ class AutoSize {
   const uint64_t headroom_bytes_;
   std::map<uint32_t, Wish> wishes_;  // by asker
   Return return_;
-  // The last waiting engine has got its memory, and may have taken the rest
-  // without a wish: no memory is on its way now.
+  // True if the last waiting engine has got its memory, and may have taken the
+  // rest without a wish: no memory is on its way now.
   bool has_arrived_ = false;
   uint64_t last_free_ = 0;
   uint32_t last_choice_ = 0;
   uint64_t pieces_ = 1;  // slabs to give up next if memory is in pieces
-  // Memory that the pool has given up since an engine began to wait, and that
-  // engines have wished for since; memory given up since the headroom was
-  // short.
+  // Memory that the pool has given up since an engine began to wait; memory
+  // that engines have wished for since then; memory given up since the headroom
+  // became short.
   uint64_t given_bytes_ = 0;
   uint64_t due_bytes_ = 0;
   uint64_t given_to_headroom_bytes_ = 0;

@@ -1,8 +1,8 @@
 #ifndef DAEMON_POOL_DRIVER_REPORTS_H_
 #define DAEMON_POOL_DRIVER_REPORTS_H_
 
-// The questions of the pool's machine (pool_state.h) to the driver, and its
-// answers. Times are CLOCK_MONOTONIC, ns.
+// The questions of the pool's state machine (pool_state.h) to the driver, and
+// the driver's answers. Times are CLOCK_MONOTONIC, ns.
 
 #include <cstdint>
 #include <utility>
@@ -22,17 +22,19 @@ class ProcessLists {
   // Pause between two questions; one takes about 1 ms.
   static constexpr uint64_t kPauseNs = 50'000'000;
 
-  // True if the driver is to be asked now, which counts as done.
+  // Returns true if the driver should be asked now, and then assumes that it is
+  // asked.
   bool Ask(uint64_t now_ns) {
     if (asked_ || now_ns < next_ns_) return false;
     next_ns_ = now_ns + kPauseNs;
     return asked_ = true;
   }
   void SawExit() { is_old_ = asked_; }
-  // The next question follows at once.
+  // Makes the next question due at once.
   void Hurry() { next_ns_ = 0; }
   void Answered() { asked_ = false; }
-  // True if the answer counts. To be called once for each usable answer.
+  // True if the answer counts, because no process has exited since the
+  // question. To be called once for each usable answer.
   bool TakeCounts() { return !std::exchange(is_old_, false); }
 
  private:
@@ -47,12 +49,12 @@ class ProcessLists {
 // Plain value.
 class MemoryErrors {
  public:
-  // Time after a rise in which a death may be due to the error. Heuristic: a
+  // How long after a rise a death may still be due to the error. Heuristic: a
   // process that has lost its context ends at once, or later if it dumps core.
   static constexpr uint64_t kSuspectNs = 30'000'000'000;
 
-  // True if the count has risen since it was last read. The first count is no
-  // rise, unless Set gave an earlier one.
+  // True if the count has risen since it was last read. The first count is not
+  // a rise, unless Set gave an earlier count.
   bool HasRisen(uint64_t errors, uint64_t now_ns) {
     const bool more = count_ && errors > *count_;
     count_ = errors;

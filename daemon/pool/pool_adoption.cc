@@ -1,4 +1,4 @@
-// The part of PoolState that goes on with the pool of a daemon that has ended.
+// The part of PoolState that takes over the pool of a daemon that has ended.
 
 #include <set>
 #include <utility>
@@ -14,7 +14,8 @@ using abi::EngineState;
 using abi::SlabState;
 using abi::ViewState;
 
-// No member joins it by this name: Find returns only living engines.
+// No process can join the engine of this name, because Find returns only living
+// engines.
 constexpr char kFormerDaemon[] = "fineserved (former)";
 
 template <typename... Parts>
@@ -159,8 +160,9 @@ absl::StatusOr<PoolState::View> PoolState::TakeView(const abi::ViewRecord& kept,
 }
 
 // Makes a dead engine whose quarantine waits for the end of `daemon` and of the
-// daemons that `daemon` itself waited for. One such engine stands in for all of
-// them; another one, whose quarantine never ends, if some of them are unknown.
+// daemons that `daemon` itself waited for. One such engine represents all of
+// them. If some of them are unknown, a second such engine exists, whose
+// quarantine never ends.
 absl::Status PoolState::AwaitFormerDaemon(pid_t daemon, uint64_t now_ns) {
   std::set<pid_t> daemons = {daemon};
   EngineId id = kNoEngine;

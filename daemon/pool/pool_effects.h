@@ -1,7 +1,7 @@
 #ifndef DAEMON_POOL_POOL_EFFECTS_H_
 #define DAEMON_POOL_POOL_EFFECTS_H_
 
-// The inputs and outputs of the pool's machine (pool_state.h).
+// The inputs and outputs of the pool's state machine (pool_state.h).
 
 #include <cstdint>
 #include <set>
@@ -25,7 +25,7 @@ struct ViewSpec {
   bool registered = false;  // with other devices (abi::kViewIsRegistered)
 };
 
-// An engine's share of the pool as the operator limits it, in bytes.
+// The operator's limits on an engine's share of the pool, in bytes.
 struct ShareLimits {
   uint64_t floor_bytes = 0;
   uint64_t cap_bytes = 0;  // 0: no limit
@@ -63,7 +63,7 @@ struct Effects {
   }
 };
 
-// The pool's counts since it was made.
+// Counters of the pool since it was made.
 struct PoolCounters {
   uint64_t leases_granted = 0;
   uint64_t leases_denied = 0;

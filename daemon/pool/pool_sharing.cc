@@ -1,4 +1,4 @@
-// The part of PoolState that shares the pool: what Settle does.
+// The part of PoolState that shares the pool (Settle).
 
 #include <algorithm>
 #include <utility>
@@ -14,8 +14,9 @@ using abi::SlabState;
 using abi::SlabWord;
 using abi::ViewState;
 
-// Limit on the slabs that are being made, and on those withdrawn in one Settle.
-// Heuristic: a granule takes 193 µs on an A100, and members wait for that long.
+// Limit on the slabs that are being made at the same time, and on the slabs
+// withdrawn in one Settle. Heuristic: a granule takes 193 µs on an A100, and
+// members wait for that long.
 constexpr uint32_t kResizeStep = 8;
 
 }  // namespace
@@ -59,7 +60,8 @@ void PoolState::Grow() {
 }
 
 // Withdraws the highest slabs first, because every view can map the lowest
-// ones. Keeps what floors and requests need beside the slabs of dead engines.
+// ones. Keeps the slabs that floors and requests need in addition to the slabs
+// of dead engines.
 void PoolState::Shrink() {
   for (uint32_t i = slabs_.slab_count(), gone = 0;
        i-- > 0 && present_slabs() > wanted_slabs_ && gone < kResizeStep;) {
@@ -104,11 +106,11 @@ PoolState::Usage PoolState::UsageOf(EngineId engine, uint64_t now_ns,
 }
 
 // Lowers the claims of views that leave slabs unused and do not ask for more,
-// while another asks.
+// while another view asks.
 void PoolState::LimitToUse(Round* round, uint64_t now_ns,
                            const UsedBlocks& used) {
   if (!contended_) {
-    // The use would change nothing here, and to find it takes a look at each
+    // Here the use would change nothing, and computing it takes a look at each
     // slab.
     for (const EngineId id : round->ids) {
       View& view = *engines_[id].view;
@@ -174,8 +176,8 @@ PoolState::Round PoolState::Claims(uint64_t now_ns, const UsedBlocks& used) {
   return round;
 }
 
-// Slabs that are not late and that no view claims go to the views whose claims
-// were lowered.
+// Sets the views' targets. Slabs that are not late and that no view claims go
+// to the views whose claims were lowered.
 void PoolState::SetTargets(uint32_t shared, uint32_t late, Round* round) {
   round->targets = FairTargets(shared, round->claims);
   std::vector<Claim> more;
@@ -206,7 +208,8 @@ void PoolState::SetOffers(uint32_t shared, const Round& round) {
   }
 }
 
-// Ignores the wishes of a process that has died since.
+// True if the engine wishes for the slab. Ignores the wishes of a process that
+// has died since.
 bool PoolState::WishesFor(EngineId engine, SlabId slab,
                           const Wished& wished) const {
   return wished && engines_.at(engine).view->runs_pool != 0 &&
@@ -222,7 +225,7 @@ std::vector<bool> PoolState::WishesOf(EngineId engine,
   return wishes;
 }
 
-// A free slab that the view can use.
+// Leases a free slab that the engine's view can use, if there is one.
 absl::optional<SlabId> PoolState::LeaseTo(EngineId id, const Wished& wished) {
   const View& view = *engines_[id].view;
   if (!view.group) return slabs_.LeaseForView(id, SlabId{view.slabs});
@@ -260,11 +263,11 @@ void PoolState::Share(Round* round, uint64_t now_ns, const Wished& wished) {
   }
 }
 
-// Number of slabs that each view can spare above its floor. A view whose
+// Returns how many slabs each view can spare above its floor. A view whose
 // asked-back slabs are late spares others in their place, unless it lacks slabs
-// itself: two views that both want the whole pool would take slab after slab
-// from each other until most slabs of both are closed. Even such a view spares
-// others if some view cannot have its longest request.
+// itself: otherwise two views that both want the whole pool would take slab
+// after slab from each other until most slabs of both are closed. Even a view
+// that lacks slabs spares others if some view cannot have its longest request.
 std::vector<uint32_t> PoolState::Spare(
     const Round& round, uint64_t now_ns, const std::vector<uint32_t>& returning,
     const std::vector<uint32_t>& expected) const {
@@ -288,7 +291,8 @@ std::vector<uint32_t> PoolState::Spare(
   return spare;
 }
 
-// The views below their targets, and the slabs that are set aside.
+// Returns the needs of the views below their targets, and the need for slabs
+// that are set aside.
 std::vector<Need> PoolState::Needs(const Round& round,
                                    const Wished& wished) const {
   std::vector<Need> needs;
@@ -309,8 +313,8 @@ std::vector<Need> PoolState::Needs(const Round& round,
   return needs;
 }
 
-// Asks back what the views below their targets need, and what is missing from
-// the free slabs that are set aside.
+// Asks back the slabs that views below their targets need, and the slabs that
+// are missing from the free ones that are set aside.
 void PoolState::AskBack(const Round& round, uint64_t now_ns,
                         const UsedBlocks& used, const Wished& wished) {
   std::vector<Need> needs = Needs(round, wished);

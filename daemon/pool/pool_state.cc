@@ -16,7 +16,7 @@ using abi::EngineState;
 
 namespace {
 
-// The part of a pool that is next to nothing. Heuristic.
+// The pool is tight if at most 1/kTightParts of its slabs are left. Heuristic.
 constexpr uint32_t kTightParts = 16;
 
 }  // namespace
@@ -107,9 +107,9 @@ void PoolState::Exited(pid_t pid, uint64_t now_ns) {
     if (engine.members.erase(pid) == 0) continue;
     engine.exited.insert(pid);
     lists_.Hurry();  // its pid may run another program, which is listed again
-    // No process is left that can return the view's slabs. They stay the
-    // engine's, whose other members may map them, until its last member has
-    // exited.
+    // No process is left that can return the view's slabs. The engine keeps
+    // them until its last member has exited, because other members may map
+    // them.
     if (HasView(id, pid)) engine.view.reset();
     if (HasView(id) && engine.view->runs_pool == pid) {
       engine.view->runs_pool = 0;
@@ -292,11 +292,11 @@ abi::EngineRecord PoolState::Record(EngineId id) const {
 
 // --- Whole slabs ---
 
-// Number of the `pool` slabs that are neither leased whole, nor a dead
-// engine's, nor waiting for a fill, nor needed for the floors of views. Views
-// and requests share these. If the caller passes `quarantined`, slabs that
-// quarantines may still free count there. The floor of engine `except` is not
-// counted.
+// Returns how many of the `pool` slabs are neither leased whole, nor held by a
+// dead engine, nor waiting for a fill, nor needed for the floors of views.
+// Views and requests share these slabs. If the caller passes `quarantined`,
+// slabs that quarantines may still free are counted there. The floor of engine
+// `except` is not counted.
 uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined,
                                 EngineId except) const {
   uint32_t taken = static_cast<uint32_t>(unfilled_.size());
@@ -345,7 +345,8 @@ void PoolState::Lease(EngineId engine, uint32_t count, uint64_t ticket,
   GrantWaiting();
 }
 
-// A daemon that died while it published a lease has left a useless part of it.
+// Grants the request's former lease again. Ends a lease that is incomplete
+// because a daemon died while it published the lease.
 bool PoolState::GrantAgain(EngineId engine, uint32_t count, uint64_t ticket,
                            const Asker& asker) {
   if (asker.request == 0) return false;
@@ -400,7 +401,7 @@ void PoolState::Fill(const std::vector<SlabId>& slabs) {
   effects_.fill.insert(effects_.fill.end(), slabs.begin(), slabs.end());
 }
 
-// Grow makes them again, if the GPU has the memory.
+// Discards the slabs. Grow makes them again if the GPU has the memory.
 void PoolState::Replace(const std::vector<SlabId>& slabs) {
   for (SlabId slab : slabs) {
     slabs_.Discard(slab);
@@ -459,7 +460,8 @@ absl::Status PoolState::SetLimit(EngineId id, uint32_t slabs) {
   return absl::OkStatus();
 }
 
-// Limit on the engine's whole slabs, including those that it waits for.
+// Returns the limit on the engine's whole slabs, including those that it waits
+// for.
 uint32_t PoolState::WholeRoom(EngineId id) const {
   const Engine& engine = engines_.at(id);
   if (engine.limit == 0) return UINT32_MAX;
@@ -489,7 +491,8 @@ uint32_t PoolState::CapOf(EngineId id) const {
   return std::min(cap, std::max(view.floor, left));
 }
 
-// A view that is registered after its engine was limited must have room.
+// Checks that a view that is registered after its engine was limited fits into
+// the limit.
 absl::Status PoolState::CheckLimit(EngineId id, const View& view) const {
   const Engine& engine = engines_.at(id);
   if (engine.limit == 0 || view.floor <= engine.limit) return absl::OkStatus();
@@ -499,10 +502,10 @@ absl::Status PoolState::CheckLimit(EngineId id, const View& view) const {
       engine.name, " none takes that away"));
 }
 
-// Asks views for the slabs that they hold above their limits, or above their
-// caps after they have restored what they had dropped, even if no engine needs
-// them. The slabs with the fewest blocks in use come first, since they drain
-// soonest. Unlike in AskBack, no others are asked for in place of late ones,
+// Asks back the slabs that views hold above their limits, or above their caps
+// after they have restored what they had dropped, even if no engine needs these
+// slabs. The slabs with the fewest blocks in use come first, since they drain
+// soonest. Unlike AskBack, does not ask for others in place of late slabs,
 // because no engine waits.
 void PoolState::AskBackAboveLimits(const Round& round, uint64_t now_ns,
                                    const UsedBlocks& used) {

@@ -78,13 +78,13 @@ class PoolState {
   // first question follows an exit at once.
   static constexpr uint64_t kListNs = ProcessLists::kPauseNs;
   // Time in which a slab that was asked back is expected to be returned. A
-  // request may hold a block of it for minutes while other slabs of the same
-  // engine are empty: after this time another slab is asked back as well. It is
-  // also the time for which a newly leased slab may be unused before it counts
-  // as idle. Heuristic: some steps of an engine.
+  // request may hold a block of the slab for minutes while other slabs of the
+  // same engine are empty, so after this time another slab is asked back as
+  // well. A newly leased slab may be unused for the same time before it counts
+  // as idle. Heuristic: a few steps of an engine.
   static constexpr uint64_t kPatienceNs = 200'000'000;
-  // Limit on the wait of a request for whole slabs. Shorter than the shim's
-  // (DaemonLink::Timeouts::request_ms).
+  // How long a request for whole slabs may wait. Shorter than the shim's
+  // timeout (DaemonLink::Timeouts::request_ms).
   static constexpr uint64_t kLeaseWaitNs = 5'000'000'000;
   // An engine that has held nothing for this long is not starting. Heuristic.
   static constexpr uint64_t kStartNs = 600'000'000'000;
@@ -92,170 +92,178 @@ class PoolState {
   // The first `present` slabs have memory; their first fill is among the first
   // effects.
   PoolState(const PoolGeometry& geometry, uint32_t present);
-  // Goes on with the pool of a daemon that has ended, as its slab table has it
-  // (design note 0029). Nothing that an engine holds changes. That daemon's
-  // fills may go on long after its death; such slabs are quarantined until the
-  // driver stops listing it (HoldBackFills). DataLoss if the table contradicts
-  // itself: then the pool's memory must be left alone.
+  // Takes over the pool of a daemon that has ended, as recorded in its slab
+  // table (design note 0029). Nothing that an engine holds changes. The former
+  // daemon's fills may go on long after its death; their slabs are quarantined
+  // until the driver stops listing that daemon (HoldBackFills). DataLoss if the
+  // table contradicts itself; then the pool's memory must be left alone.
   static absl::StatusOr<PoolState> Adopt(const abi::TableSnapshot& kept,
                                          uint64_t now_ns);
-  // To be called once the effects of Adopt are published: a daemon that ends
-  // before that must leave behind which process it waited for. Also ends the
-  // leases that no process can know of; this daemon fills their slabs.
+  // Quarantines the slabs that the former daemon may still fill. To be called
+  // once the effects of Adopt are published: a daemon that ends earlier must
+  // leave behind which process it waited for. Also ends the leases that no
+  // process can know of; this daemon fills their slabs.
   void HoldBackFills();
-  // A process for which Exited is to be called unless it is known to be alive.
+  // A process for which Exited must be called unless it is known to be alive.
   struct Member {
     pid_t pid;
     uint64_t image;  // ProcessImage
   };
   std::vector<Member> Members() const;
-  // The engine's processes; empty if there is no such engine.
+  // Returns the engine's processes; empty if there is no such engine.
   std::vector<pid_t> MembersOf(EngineId engine) const;
-  // From now on the engine holds at most `slabs`; 0 removes the limit. The next
-  // Settle asks back what it holds above that, and refuses the requests above
-  // it. NotFound if there is no such living engine, InvalidArgument if that is
-  // less than its view's floor. Ends with the engine.
+  // Limits the engine to `slabs` from now on; 0 removes the limit. The next
+  // Settle asks back the slabs that it holds above the limit, and refuses the
+  // requests above it. NotFound if there is no such living engine,
+  // InvalidArgument if the limit is less than the floor of the engine's view.
+  // The limit ends with the engine.
   absl::Status SetLimit(EngineId engine, uint32_t slabs);
-  // The living engine reads `bytes` of parameters from another GPU and has
-  // freed its own memory for them. Its view's cap rises by as much if
-  // `raises_cap`, and its own slabs can make room for what it asks for. Ends
-  // with the engine.
+  // Records that the living engine reads `bytes` of parameters from another GPU
+  // and has freed its own memory for them. If `raises_cap`, its view's cap
+  // rises by the same amount. Its own slabs can then make room for what it asks
+  // for. The record ends with the engine.
   void SetDropped(EngineId engine, uint64_t bytes, bool raises_cap);
-  // All engines, including dead ones with slabs in quarantine.
+  // Returns all engines, including dead ones with slabs in quarantine.
   std::vector<EngineId> Engines() const;
-  // Engines that have a view, in any state.
+  // Returns the engines that have a view, in any state.
   std::vector<EngineId> Views() const;
-  // Engines that span GPUs and have an active view.
+  // Returns the engines that span GPUs and have an active view.
   std::vector<EngineId> Groups() const;
 
   // --- Engines ---
 
   // Makes `pid` a member of the engine of this name and user; the first member
-  // creates the engine. `image` is the process's (ProcessImage), for the next
-  // daemon. ResourceExhausted if a table is full; the message says which.
+  // creates the engine. `image` is the image of the process (ProcessImage),
+  // kept for the next daemon. ResourceExhausted if a table is full; the message
+  // says which.
   absl::StatusOr<EngineId> Join(const std::string& name, uid_t uid, pid_t pid,
                                 uint64_t now_ns, uint64_t image = 0);
-  // The living engine of this name and user.
+  // Returns the living engine of this name and user.
   absl::optional<EngineId> Find(const std::string& name, uid_t uid) const;
-  // `pid` has exited. Does nothing if it is not a member.
+  // Records that `pid` has exited. Does nothing if it is not a member.
   void Exited(pid_t pid, uint64_t now_ns);
-  // Takes the processes that the driver lists on this GPU. `self` is the
-  // daemon's own pid. A list without it is empty or of another pid namespace,
-  // and says nothing about our engines: returns false.
+  // Takes the list of processes that the driver reports on this GPU. `self` is
+  // the daemon's own pid. Returns false if the list does not contain it: such a
+  // list is empty or from another pid namespace, and says nothing about our
+  // engines.
   bool Listed(const std::vector<pid_t>& pids, pid_t self);
-  // The dead processes that Listed waits for.
+  // Returns the dead processes that Listed waits for.
   std::vector<pid_t> AwaitedPids() const;
   // Takes the GPU's count of uncorrectable memory errors, read before the next
-  // list. Returns true if it has risen: then the slabs of dead engines, and of
+  // list. Returns true if it has risen. Then the slabs of dead engines, and of
   // engines that die soon, get other memory when they leave quarantine, since
-  // one of these engines has read a bad page, and the next holder would.
+  // one of these engines has read a bad page, and the next holder would read it
+  // too.
   bool HasErred(uint64_t errors, uint64_t now_ns);
-  // The GPU's count when it was last read; 0 before.
+  // Returns the GPU's count when it was last read; 0 before.
   uint64_t memory_errors() const { return memory_errors_.count(); }
   // True if the driver may still list a member with this pid that has exited. A
-  // new process with that pid would be taken for it as soon as it has a
-  // context.
+  // new process with the same pid would be mistaken for the member as soon as
+  // it has a context.
   bool Awaits(pid_t pid) const;
 
   // --- Whole slabs ---
 
   // Asks for `count` ≥ 1 whole slabs; a grant or a refusal names the ticket.
   // The request is refused if it needs slabs that floors, other requests or
-  // dead engines need. A numbered request that was granted before, by this
-  // daemon or a former one, is granted the same lease, until its holder has
-  // seen it.
+  // dead engines need. A numbered request that this daemon or a former one has
+  // already granted gets the same lease again, until its holder has seen the
+  // lease.
   void Lease(EngineId engine, uint32_t count, uint64_t ticket, uint64_t now_ns,
              const Asker& asker = {});
-  // The holder has learned of its lease, since it asks for the granules. To be
-  // published before they are sent.
+  // Records that the holder knows its lease, since it asks for the granules. To
+  // be published before the granules are sent.
   void Seen(EngineId engine, LeaseId lease);
-  // Returns the lease that was granted for a request whose answer its process
-  // has never got. NotFound if there is none.
+  // Returns to the pool the lease that was granted for a request whose answer
+  // never reached its process. NotFound if there is none.
   absl::Status GiveUp(EngineId engine, const Asker& asker);
-  // The request's process has stopped waiting.
+  // Cancels the request, because its process has stopped waiting.
   void Cancel(uint64_t ticket) { slabs_.Cancel(ticket); }
-  // NotFound if the engine has no such lease.
+  // Ends the lease. NotFound if the engine has no such lease.
   absl::Status Return(EngineId engine, LeaseId lease);
 
   // --- Views; `pid` is the member that asks ---
 
-  // Registers a view, without leasing anything to it; one of `pid` that is not
-  // active is replaced. InvalidArgument, with a slab size that fits, if the
+  // Registers a view, without leasing anything to it. Replaces a view of `pid`
+  // that is not active. InvalidArgument, with a slab size that fits, if the
   // slabs cannot hold blocks of the format; FailedPrecondition if the engine
   // has another view; ResourceExhausted if its floor cannot be kept beside the
   // others' floors and the whole leases; Unavailable if only quarantined slabs
   // prevent that.
   absl::Status RegisterView(EngineId engine, pid_t pid, const ViewSpec& spec,
                             const ShareLimits& limits);
-  // From now on slabs below `slabs` may be leased to the view. OK, with nothing
-  // changed, if it is already active with as many. FailedPrecondition unless
-  // `pid` has registered it, or if it is active with another number;
-  // InvalidArgument if `slabs` is less than its floor.
+  // Allows slabs below `slabs` to be leased to the view from now on. OK, with
+  // nothing changed, if it is already active with the same number.
+  // FailedPrecondition unless `pid` has registered it, or if it is active with
+  // another number; InvalidArgument if `slabs` is less than its floor.
   absl::Status ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
                             uint32_t wanted, uint64_t now_ns);
-  // `pid`, another member, runs the block pool of an active view that was
-  // registered with ViewSpec::group, and makes the calls Want and ReturnSlab.
+  // Lets `pid`, another member, run the block pool of an active view that was
+  // registered with ViewSpec::group, and make the calls Want and ReturnSlab.
   // FailedPrecondition if there is no such view, if another process runs the
-  // pool, or if one that ran it has left slabs: steps of other members may
-  // still write them.
+  // pool, or if a process that ran it has left slabs, since steps of other
+  // members may still write them.
   absl::Status RunPool(EngineId engine, pid_t pid);
-  // The engine could use `wanted` slabs now. While it finds no free block it
-  // repeats the call, even with the same number. False, and ignored, unless
-  // `pid` runs the block pool of an active view.
+  // Records that the engine could use `wanted` slabs now. While it finds no
+  // free block, it repeats the call, even with the same number. Returns false,
+  // and ignores the call, unless `pid` runs the block pool of an active view.
   bool Want(EngineId engine, pid_t pid, uint32_t wanted, uint64_t now_ns);
-  // NotFound if the view does not hold `slab` by this lease.
+  // Ends the view's lease of `slab`. NotFound if the view does not hold `slab`
+  // by this lease.
   absl::Status ReturnSlab(EngineId engine, pid_t pid, SlabId slab,
                           LeaseId lease);
-  // Ends the view and all its leases. NotFound if `pid` has none.
+  // Ends the view and all its leases. NotFound if `pid` has no view.
   absl::Status CloseView(EngineId engine, pid_t pid);
   // Ends all leases of the view, which then claims nothing, not even its floor,
-  // until `pid` registers it again. NotFound if `pid` has none.
+  // until `pid` registers it again. NotFound if `pid` has no view.
   absl::Status SuspendView(EngineId engine, pid_t pid);
 
   // --- Memory ---
 
   void Made(SlabId slab);
-  // The GPU is full: the pool stays as large as it is.
+  // Records that the GPU is full, so the pool stays as large as it is.
   void NotMade(SlabId slab);
   void Zeroed(SlabId slab);
-  // The slab's fill could not start. No engine can get the slab until a later
-  // Settle asks for another try.
+  // Records that the slab's fill could not start. No engine can get the slab
+  // until a later Settle asks for another try.
   void NotZeroed(SlabId slab);
   // Sets how many slabs the pool should have. Settle makes the changes step by
   // step while resizing(). InvalidArgument if that is more than the pool can
   // have, or less than floors and whole leases take. Slabs of dead engines
-  // delay it.
+  // delay the change.
   absl::Status Resize(uint32_t slabs);
 
   // --- Facts by which the pool's size is chosen (AutoSize) ---
 
-  // Slabs of floors, whole leases and promises, below which no pool shrinks;
-  // those of dead engines are not counted. Returns all slabs if other devices
-  // know the memory of a view (ViewSpec::registered).
+  // Returns the number of slabs of floors, whole leases and promises, below
+  // which no pool shrinks; slabs of dead engines are not counted. Returns all
+  // slabs if other devices know the memory of a view (ViewSpec::registered).
   uint32_t NeededSlabs() const;
-  // Number of slabs that could leave the pool if every engine but `asker`
+  // Returns how many slabs could leave the pool if every engine except `asker`
   // returned all above its floor. `asker` cannot return its own slabs while it
   // waits, unless it has dropped memory: then another of its threads waits.
   uint32_t GivableFor(EngineId asker) const;
-  // Number of slabs that the pool lacks for the floor of such a view.
+  // Returns how many slabs the pool lacks for the floor of such a view.
   uint32_t LackFor(EngineId engine, const ViewSpec& spec,
                    const ShareLimits& limits) const;
-  // The same for a lease of `count` whole slabs. Also 0 if `asker` has the
-  // lease already, or if the engine's limit forbids it.
+  // Returns the same for a lease of `count` whole slabs. Also returns 0 if
+  // `asker` already has the lease, or if the engine's limit forbids it.
   uint32_t LackForWhole(EngineId engine, uint32_t count,
                         const Asker& asker) const;
-  // True if engines want more slabs than there are, or next to none is left.
+  // True if engines want more slabs than there are, or if almost none are left.
   bool tight() const;
-  // Slabs that views want and may have, beyond those that they have and those
-  // that are or will soon be free.
+  // Returns how many slabs views want and may have, beyond those that they have
+  // and those that are or will soon be free.
   uint32_t LackingSlabs() const;
   // True if no slab is free and some are lacking.
   bool IsExhausted() const;
-  // True if an engine has joined that holds nothing yet and has not stated its
-  // want: it may be loading its weights. Not for longer than kStartNs.
+  // True if an engine has joined that holds nothing yet and has not said what
+  // it wants: it may be loading its weights. Such an engine counts for at most
+  // kStartNs.
   bool AnyStarting(uint64_t now_ns) const;
 
-  // Shares the pool. To be called after events, and regularly while restless().
+  // Shares the pool among the engines. To be called after events, and regularly
+  // while restless().
   void Settle(uint64_t now_ns, const UsedBlocks& used,
               const Wished& wished = nullptr);
 
@@ -276,16 +284,17 @@ class PoolState {
   uint32_t wanted_slabs() const { return wanted_slabs_; }
   bool resizing() const { return wanted_slabs_ != present_slabs(); }
   bool quarantining() const;
-  // True if the driver is asked for its processes again and again.
+  // True if the driver is to be asked for its processes repeatedly.
   bool awaiting() const;
   // True if Settle may have work to do even if no event comes.
   bool restless() const;
 
   uint32_t SlotOf(EngineId engine) const { return engines_.at(engine).slot; }
-  // The engine's name; empty if it is gone.
+  // Returns the engine's name; empty if the engine is gone.
   std::string NameOf(EngineId engine) const;
   abi::EngineRecord Record(EngineId engine) const;
-  // "engine 1 (vllm-a) 40 slabs, engine 2 (vllm-b, dead) 22 slabs".
+  // Returns, for example, "engine 1 (vllm-a) 40 slabs, engine 2 (vllm-b, dead)
+  // 22 slabs".
   std::string DescribeHolders() const;
 
   // True if `pid` has the engine's view, in any state.
@@ -297,15 +306,15 @@ class PoolState {
     return HasView(engine) &&
            engines_.at(engine).view->state == abi::ViewState::kSuspended;
   }
-  // The pool's granules that make up granules [first, first + count) of a lease
-  // of whole slabs, in mapping order; fewer at its end. NotFound if the engine
-  // has none of them.
+  // Returns the pool's granules that make up granules [first, first + count) of
+  // a lease of whole slabs, in mapping order; fewer if the lease ends earlier.
+  // NotFound if the engine has none of them.
   absl::StatusOr<std::vector<uint32_t>> GranulesOf(EngineId engine,
                                                    LeaseId lease,
                                                    uint32_t first,
                                                    uint32_t count) const;
-  // Granules [first, first + count) of the pool, up to the first that `pid` may
-  // not map for its view. NotFound if it may map none of them.
+  // Returns granules [first, first + count) of the pool, up to the first that
+  // `pid` may not map for its view. NotFound if `pid` may map none of them.
   absl::StatusOr<std::vector<uint32_t>> ViewGranules(EngineId engine, pid_t pid,
                                                      uint32_t first,
                                                      uint32_t count) const;
@@ -316,8 +325,8 @@ class PoolState {
   const abi::KvShape& Shape(EngineId engine) const {
     return engines_.at(engine).view->shape;
   }
-  // The most slabs that its view may hold, by its own cap, what it has dropped
-  // and its limit.
+  // Returns the most slabs that the engine's view may hold, given its own cap,
+  // what it has dropped and its limit.
   uint32_t CapOf(EngineId engine) const;
 
   // The slabs that one active view can be sure of, in its own format.
@@ -327,9 +336,9 @@ class PoolState {
     uint32_t leased = 0;
     uint64_t slab_tokens = 0;  // that any slab holds, wherever it is
   };
-  // The prospect of each active view, assuming that every other view wants what
-  // it says it wants or what its engine was promised (in tokens), whichever is
-  // more.
+  // Returns the prospect of each active view, assuming that every other view
+  // wants the larger of what it says it wants and what its engine was promised
+  // (in tokens).
   std::map<EngineId, Prospect> Prospects(
       const std::map<EngineId, uint64_t>& promised_tokens) const;
 
@@ -348,9 +357,9 @@ class PoolState {
     uint32_t offer = 0;   // of a group
     uint32_t wanted = 0;
     uint32_t target = 0;
-    // Limit on the view's claim, set because slabs of it are unused while
-    // others wait. It holds until the view asks again or uses more blocks than
-    // `used_then`.
+    // Limit on the view's claim, set because some of its slabs are unused while
+    // other views wait. It holds until the view asks again or uses more blocks
+    // than `used_then`.
     uint32_t most = UINT32_MAX;
     uint64_t used_then = 0;
     uint64_t asked_ns = 0;
@@ -370,15 +379,15 @@ class PoolState {
     abi::EngineState state;
     uint64_t since_ns;
     absl::optional<View> view;
-    // So many members have exited that an earlier daemon could not list them
-    // all: nothing can say that their work is over.
+    // True if so many members have exited that an earlier daemon could not list
+    // them all: nothing can show that their work is over.
     bool has_unknown = false;
     bool has_erred = false;  // its memory may have a bad page
     uint32_t limit = 0;      // slabs; 0: none
     bool has_dropped = false;
     uint32_t above_cap = 0;  // slabs that its view may have besides, by that
   };
-  // The active views and what they claim, in one round of sharing.
+  // The active views and their claims, in one round of sharing.
   struct Round {
     std::vector<EngineId> ids;
     std::vector<Claim> claims;
@@ -401,7 +410,7 @@ class PoolState {
   EngineId Make(const std::string& name, uid_t uid, uint64_t now_ns);
   View* FindView(EngineId engine, pid_t pid);
   const View* FindView(EngineId engine, pid_t pid) const;
-  // The active view whose blocks `pid` hands out.
+  // Returns the active view whose blocks `pid` hands out.
   View* FindPool(EngineId engine, pid_t pid);
   bool MayMap(const View& view, EngineId engine, SlabId slab) const;
   void EndLeases(EngineId engine);
@@ -419,8 +428,8 @@ class PoolState {
                        EngineId except = kNoEngine) const;
   absl::StatusOr<View> MakeView(pid_t pid, const ViewSpec& spec,
                                 const ShareLimits& limits) const;
-  // Slabs left for the floor of a new view of the engine; `quarantined` of them
-  // come later.
+  // Returns the slabs left for the floor of a new view of the engine;
+  // `quarantined` of them become available later.
   uint32_t LeftForFloors(EngineId engine, uint32_t* quarantined) const;
   absl::Status CheckFloor(EngineId engine, const View& view,
                           uint64_t floor_blocks) const;

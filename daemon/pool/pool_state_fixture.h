@@ -40,7 +40,8 @@ class PoolStateTest : public ::testing::Test {
   EngineId JoinOnly(pid_t pid) {
     return *pool_.Join(absl::StrCat("e", pid), 0, pid, now_ns_);
   }
-  // Engine e7 on several GPUs: 7 is its rank here, and 1007 runs its blocks.
+  // Creates engine e7 on several GPUs: 7 is its rank here, and 1007 runs its
+  // blocks.
   EngineId ServeOnSeveralGpus() {
     const EngineId id = JoinOnly(7);
     ViewSpec spec = Spec(1);
@@ -59,7 +60,7 @@ class PoolStateTest : public ::testing::Test {
     EXPECT_TRUE(pool_.SuspendView(id, pid_of_[id]).ok());
     Settle();
   }
-  // False if its floor cannot be promised.
+  // Registers the view again; returns false if its floor cannot be promised.
   bool Resume(EngineId id, uint32_t wanted, uint64_t floor_slabs) {
     const pid_t pid = pid_of_[id];
     if (!pool_.RegisterView(id, pid, Spec(floor_slabs), {}).ok()) return false;
@@ -76,7 +77,7 @@ class PoolStateTest : public ::testing::Test {
     EXPECT_TRUE(pool_.SetLimit(id, slabs).ok());
     Settle();
   }
-  // One round; returns how many slabs were leased or asked back in it.
+  // Runs one round; returns how many slabs were leased or asked back in it.
   uint64_t Settle() {
     const uint64_t before = Moves();
     std::map<EngineId, uint32_t> held;
@@ -115,7 +116,7 @@ class PoolStateTest : public ::testing::Test {
     return pool_.counters().leases_granted + pool_.counters().slabs_asked_back;
   }
   void Wait(uint64_t ns) { now_ns_ += ns; }
-  // Every slab of the view has `blocks` in use.
+  // Sets the blocks in use to `blocks` in every slab of the view.
   void Use(EngineId id, uint32_t blocks) {
     for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
       used_[slab] = blocks;
@@ -136,8 +137,8 @@ class PoolStateTest : public ::testing::Test {
     Execute();
     return returned;
   }
-  // Acts like an engine that could use more: uses a block in every slab that it
-  // was not asked for, and asks again because it finds no free block.
+  // Acts like an engine that could use more: uses a block in every slab that
+  // was not asked back, and asks again because it finds no free block.
   void Starve(EngineId id) {
     for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
       const bool stays = pool_.slabs().word(slab).state == SlabState::kPartial;
@@ -161,7 +162,7 @@ class PoolStateTest : public ::testing::Test {
       quiet = moves == 0 ? quiet + 1 : 0;
     }
   }
-  // Every engine's floor, wish, target and slabs.
+  // Returns every engine's floor, wish, target and slabs.
   std::string Text(const std::vector<EngineId>& engines) {
     std::string text;
     for (EngineId id : engines) {

@@ -14,7 +14,8 @@ namespace {
 using abi::SlabState;
 using abi::ViewState;
 
-// The number of slabs that hold `blocks` and `bytes`, whichever slabs they are.
+// Returns the number of slabs that hold `blocks` and `bytes`, whichever slabs
+// they are.
 uint64_t SlabsFor(uint64_t blocks, uint64_t bytes, const SlabLayout& layout,
                   const PoolGeometry& geometry) {
   return std::max(DivideUp(blocks, layout.LeastBlocks()),
@@ -56,7 +57,7 @@ PoolState::View* PoolState::FindPool(EngineId engine, pid_t pid) {
   return view.state == ViewState::kActive && runs == pid ? &view : nullptr;
 }
 
-// The floor of the engine's own view is left out: a process whose answer was
+// Leaves out the floor of the engine's own view: a process whose answer was
 // lost registers again, and the new view replaces the old one.
 uint32_t PoolState::LeftForFloors(EngineId engine,
                                   uint32_t* quarantined) const {

@@ -11,8 +11,8 @@ namespace {
 
 constexpr SlabId kTaken{UINT32_MAX};
 
-// Max-min fair parts of `total`: fills all demands up to the same level, at
-// which `total` is used up.
+// Returns max-min fair parts of `total`: fills all demands up to the same
+// level, at which `total` is used up.
 std::vector<uint32_t> Fill(uint32_t total,
                            const std::vector<uint32_t>& demands) {
   std::vector<size_t> order(demands.size());
@@ -34,7 +34,7 @@ std::vector<uint32_t> Fill(uint32_t total,
   std::sort(order.end() - static_cast<std::ptrdiff_t>(left), order.end());
   for (size_t k = order.size() - left; k < order.size(); ++k) {
     const size_t i = order[k];
-    // All these demands exceed the level, so each can take one more.
+    // All remaining demands exceed the level, so each can take one more.
     parts[i] = level + (odd > 0 ? 1 : 0);
     if (odd > 0) --odd;
   }

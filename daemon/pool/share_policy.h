@@ -20,23 +20,23 @@ struct Claim {
   uint32_t held = 0;    // leased, including slabs asked back
 };
 
-// A fair target for each claim: its floor, plus an equal part of what all
-// floors leave (the contested remainder). A claim that wants or may have less
-// leaves the rest to the others, again in equal parts (max-min fairness). Slabs
-// that cannot be divided equally go to the first claims. If not even the floors
-// fit, they are reduced in the same way. The sum is at most `slabs`.
+// Returns a fair target for each claim: its floor, plus an equal part of what
+// all floors leave (the contested remainder). A claim that wants or may have
+// less leaves the rest to the others, again in equal parts (max-min fairness).
+// Slabs that cannot be divided equally go to the first claims. If not even the
+// floors fit, they are reduced in the same way. The sum is at most `slabs`.
 std::vector<uint32_t> FairTargets(uint32_t slabs,
                                   const std::vector<Claim>& claims);
 
 // Returns which of the claims below their targets gets the next slab: the one
 // that holds the least above its floor, so that floors come first. Skips claims
-// that are `blocked`. claims.size() if there is none.
+// that are `blocked`. Returns claims.size() if there is none.
 size_t NextToGrant(const std::vector<Claim>& claims,
                    const std::vector<uint32_t>& targets,
                    const std::vector<bool>& blocked);
 
-// `count` slabs are missing; any slabs below `below` will do. An engine that
-// spans GPUs takes only those that it wishes for (by slab; empty for others).
+// A need for `count` slabs; any slabs below `below` will do. An engine that
+// spans GPUs takes only slabs that it wishes for (by slab; empty for others).
 struct Need {
   SlabId below;
   uint32_t count;
@@ -48,7 +48,7 @@ struct Need {
   }
 };
 
-// A slab that could be asked back of a claim.
+// A slab that could be asked back from a claim.
 struct Candidate {
   SlabId slab;
   uint32_t used_blocks;
@@ -63,11 +63,12 @@ struct Giver {
 };
 
 // Chooses the slabs to ask back, for needs that `coming` slabs (being zeroed or
-// returned) do not cover: at most givers[i].spare of claim i, the ones with the
-// fewest blocks in use first, because they drain soonest and their engine loses
-// the least cached data. For an engine that spans GPUs it also takes slabs of a
-// claim that can spare none, but has two more than that engine and more than
-// its floor, since no other slab may be free on all the engine's GPUs.
+// returned) do not cover. Takes at most givers[i].spare slabs of claim i, those
+// with the fewest blocks in use first, because they drain soonest and their
+// engine loses the least cached data. For an engine that spans GPUs, also takes
+// slabs of a claim that can spare none, but has two more than that engine and
+// more than its floor, since no other slab may be free on all the engine's
+// GPUs.
 std::vector<SlabId> ChooseAskBacks(std::vector<Need> needs,
                                    std::vector<SlabId> coming,
                                    std::vector<Candidate> candidates,

@@ -6,7 +6,7 @@
 
 namespace fineserve::slab {
 
-// Indices are types, so that one cannot be taken for another.
+// Indices are separate types, so that one cannot be mistaken for another.
 enum class SlabId : uint32_t {};    // 0 … slab_count - 1
 enum class EngineId : uint32_t {};  // from 1, never reused within an epoch
 enum class LeaseId : uint32_t {};   // from 1, never reused within an epoch

@@ -17,7 +17,7 @@ using abi::SlabWord;
 
 SlabManager::SlabManager(uint32_t slab_count, uint32_t present)
     : slabs_(slab_count) {
-  // As in a new table, before their first change.
+  // The words start as in a new table, before their first change.
   counts_[static_cast<size_t>(SlabState::kFree)] = slab_count;
   for (uint32_t i = 0; i < slab_count; ++i) {
     Set(SlabId{i},
@@ -317,8 +317,8 @@ SlabManager::Holding SlabManager::HeldBy(EngineId engine) const {
 
 namespace {
 
-// Ends the process with the text of `what` unless `holds`. The text is made
-// only then, because explorations and the simulator check after every event.
+// Ends the process with the text of `what` unless `holds`. Builds the text only
+// then, because explorations and the simulator check after every event.
 template <typename... Parts>
 void Require(bool holds, const Parts&... what) {
   if (holds) return;

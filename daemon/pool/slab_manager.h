@@ -22,8 +22,8 @@ namespace fineserve::slab {
 struct SlabChange {
   SlabId slab;
   abi::SlabWord word;
-  // To be published before the word. With an unchanged word, and all zero: from
-  // now on the lease counts as seen.
+  // To be published before the word. If the word is unchanged and this is all
+  // zero, the lease counts as seen from now on.
   abi::LeaseAsker asker = {};
 };
 
@@ -77,7 +77,7 @@ class SlabManager {
     uint64_t ticket;  // the request's
     std::vector<SlabId> slabs;
   };
-  // A request for whole slabs that waits.
+  // A waiting request for whole slabs.
   struct Request {
     EngineId engine;
     uint32_t count;
@@ -92,7 +92,7 @@ class SlabManager {
     Asker asker;
   };
 
-  // An engine's slabs, quarantined ones included.
+  // An engine's slabs, including quarantined ones.
   struct Holding {
     uint32_t slabs = 0;
     uint32_t in_view = 0;    // of these: leased to its view
@@ -105,17 +105,17 @@ class SlabManager {
   // first fill; the others are ABSENT.
   SlabManager(uint32_t slab_count, uint32_t present);
 
-  // Goes on with the slabs of a manager that has ended, as their words were
+  // Takes over the slabs of a manager that has ended, as their words were
   // published (TakeChanges); leases are numbered from `last_lease` on. A slab
   // that was in ZEROING still is, and the caller must zero it again. `askers`
-  // are the published ones, by slab.
+  // are the published askers, by slab.
   SlabManager(const std::vector<abi::SlabWord>& words,
               const std::vector<abi::LeaseAsker>& askers, uint32_t last_lease);
 
-  // Every change of a slab's word since the last call, in order.
+  // Returns every change of a slab's word since the last call, in order.
   std::vector<SlabChange> TakeChanges() { return std::exchange(changes_, {}); }
 
-  // Lets a request for at least one whole slab wait until TakeGrants can grant
+  // Makes a request for at least one whole slab wait until TakeGrants can grant
   // it, if it and the requests before it need at most `obtainable` slabs, which
   // the caller has or will get back for such requests. Otherwise changes
   // nothing, and returns how many of these slabs are left.
@@ -125,11 +125,11 @@ class SlabManager {
   // called after Lease, Zeroed, Cancel and Quarantine.
   std::vector<Grant> TakeGrants();
 
-  // The unseen lease that answers this request; its ticket is not set. It may
-  // have fewer slabs than were asked for, if a daemon died while it published
-  // it.
+  // Returns the unseen lease that answers this request, without its ticket. The
+  // lease may have fewer slabs than were asked for, if a daemon died while
+  // publishing it.
   absl::optional<Grant> FindUnseen(EngineId engine, const Asker& asker) const;
-  // The leases of a process that are unseen.
+  // Returns the unseen leases of a process.
   std::vector<LeaseId> UnseenOf(EngineId engine, pid_t pid) const;
   std::map<LeaseId, Holder> Unseen() const { return unseen_; }
   void Seen(EngineId engine, LeaseId lease);
@@ -148,8 +148,8 @@ class SlabManager {
   absl::StatusOr<std::vector<SlabId>> Return(EngineId engine, LeaseId lease);
 
   // Leases the highest free slab below `below` to a view, which leaves the low
-  // ones to views with shorter tensors. Nothing if there is no such slab, or if
-  // a request waits.
+  // slabs to views with shorter tensors. Returns nothing if there is no such
+  // slab, or if a request waits.
   absl::optional<SlabId> LeaseForView(EngineId engine, SlabId below);
 
   // Leases that slab to a view. False unless it is FREE and no request waits.
@@ -162,29 +162,31 @@ class SlabManager {
   // the engine does not hold `slab` in a view by this lease.
   absl::Status ReturnSlab(EngineId engine, SlabId slab, LeaseId lease);
 
-  // `slab` has memory now, and the caller must zero it. False unless ABSENT.
+  // Records that `slab` has memory now; the caller must zero it. False unless
+  // ABSENT.
   bool Add(SlabId slab);
   // Takes `slab` out of the pool. False unless it is FREE and no waiting
   // request needs it.
   bool Withdraw(SlabId slab);
 
-  // Takes `slab`, which must be in ZEROING and without a fill, out of the pool:
-  // its memory is bad.
+  // Takes `slab`, which must be in ZEROING and without a fill, out of the pool,
+  // because its memory is bad.
   void Discard(SlabId slab);
 
-  // The zero fill of `slab`, which must be in ZEROING, has completed.
+  // Records that the zero fill of `slab`, which must be in ZEROING, has
+  // completed.
   void Zeroed(SlabId slab);
 
-  // The engine died: its waiting requests are dropped, and its slabs become
-  // QUARANTINED but stay its own. Returns their number.
+  // Records that the engine died: drops its waiting requests, and makes its
+  // slabs QUARANTINED; they still belong to it. Returns their number.
   uint32_t Quarantine(EngineId engine);
 
-  // Makes all slabs in ZEROING a dead engine's: the process that was to zero
-  // them may still write them.
+  // Gives all slabs in ZEROING to a dead engine, because the process that
+  // should have zeroed them may still write them.
   void QuarantineZeroing(EngineId engine);
 
-  // All work of a dead engine has ended. Returns its slabs, which are in
-  // ZEROING now: the caller must zero them.
+  // Ends a quarantine, because all work of the dead engine has ended. Returns
+  // its slabs, which are now in ZEROING: the caller must zero them.
   std::vector<SlabId> Release(EngineId engine);
 
   uint32_t count(abi::SlabState state) const {
@@ -195,20 +197,22 @@ class SlabManager {
   uint32_t absent_count() const { return count(abi::SlabState::kAbsent); }
   uint32_t last_lease() const { return last_lease_; }
   uint32_t slab_count() const { return static_cast<uint32_t>(slabs_.size()); }
-  // The sum of what waiting requests ask for.
+  // Returns the number of slabs that all waiting requests ask for.
   uint32_t promised_count() const;
-  // The sum of what one engine's waiting requests ask for.
+  // Returns the number of slabs that one engine's waiting requests ask for.
   uint32_t PromisedTo(EngineId engine) const;
   abi::SlabWord word(SlabId slab) const { return slabs_[Number(slab)]; }
-  // The slabs of an engine's view, including those asked back, with their
-  // leases.
+  // Returns the slabs of an engine's view, including those asked back, with
+  // their leases.
   std::vector<std::pair<SlabId, LeaseId>> InView(EngineId engine) const;
-  // All slabs of an engine, lowest first. Valid until the next change.
+  // Returns all slabs of an engine, lowest first. Valid until the next change.
   const std::vector<SlabId>& SlabsHeldBy(EngineId engine) const;
-  // The holdings of each engine; engines that hold nothing are left out.
+  // Returns the holdings of each engine; engines that hold nothing are left
+  // out.
   const std::map<EngineId, Holding>& Holdings() const { return holdings_; }
   Holding HeldBy(EngineId engine) const;
-  // The slabs of a lease in mapping order; none if `engine` has no such lease.
+  // Returns the slabs of a lease in mapping order; none if `engine` has no such
+  // lease.
   std::vector<SlabId> SlabsOf(EngineId engine, LeaseId lease) const;
 
   // Aborts, and says why, if an invariant above does not hold.
@@ -223,8 +227,8 @@ class SlabManager {
   std::vector<abi::SlabWord> slabs_;
   std::vector<SlabChange> changes_;
   std::map<EngineId, Holding> holdings_;
-  // SlabsHeldBy by engine, so that reading an engine's slabs need not scan all
-  // of them.
+  // The result of SlabsHeldBy for each engine, so that reading an engine's
+  // slabs need not scan all slabs.
   std::map<EngineId, std::vector<SlabId>> held_;
   std::array<uint32_t, abi::kSlabStateCount> counts_ = {};
   std::set<SlabId> free_;  // lowest first: leases come out contiguous

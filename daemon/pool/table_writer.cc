@@ -99,8 +99,8 @@ void TableWriter::Serve() {
 
 void TableWriter::SetMarks(uint32_t last_engine, uint32_t last_lease,
                            uint32_t wanted_slabs) {
-  // Relaxed: the release of the words and records that follow keeps it before
-  // them, and it is read only after this process has ended.
+  // Relaxed: the release stores of the words and records that follow keep this
+  // store before them, and it is read only after this process has ended.
   header_->last_engine.store(last_engine, std::memory_order_relaxed);
   header_->last_lease.store(last_lease, std::memory_order_relaxed);
   header_->wanted_slabs.store(wanted_slabs, std::memory_order_relaxed);
@@ -111,9 +111,9 @@ void TableWriter::SetSlab(SlabId slab, abi::SlabWord word,
   abi::SlabEntry& entry = slabs_[Number(slab)];
   const uint64_t before = entry.word.load(std::memory_order_relaxed);
   const bool same = before == abi::SlabWord::Pack(word);
-  // Relaxed: the asker is read only after this process has ended. An asker of
-  // another lease than the word's means nothing, so it need not be cleared when
-  // a lease ends.
+  // Relaxed: the asker is read only after this process has ended. If the asker
+  // is of another lease than the word, it means nothing, so it need not be
+  // cleared when a lease ends.
   if (same || asker.request != 0) {
     entry.asker.store(abi::LeaseAsker::Pack(asker), std::memory_order_relaxed);
   }
@@ -124,7 +124,7 @@ void TableWriter::SetSlab(SlabId slab, abi::SlabWord word,
     entry.memory.fetch_add(1, std::memory_order_relaxed);
   }
   entry.since_ns.store(clock_->NowNs(), std::memory_order_relaxed);
-  // Release: a reader that sees the new word sees its since_ns too. Pairs with
+  // Release: a reader that sees the new word also sees its since_ns. Pairs with
   // the acquire in TableReader.
   entry.word.store(abi::SlabWord::Pack(word), std::memory_order_release);
 }
@@ -134,7 +134,7 @@ void TableWriter::SetEngine(uint32_t slot, const abi::EngineRecord& record) {
 }
 
 bool TableWriter::ShowSure(uint32_t slot, absl::optional<SureBlocks> sure) {
-  // Relaxed: figures that order nothing.
+  // Relaxed: no other data depends on these figures.
   const auto show = [](std::atomic<uint64_t>* to, uint64_t value) {
     return to->exchange(value, std::memory_order_relaxed) != value;
   };
@@ -146,9 +146,10 @@ bool TableWriter::ShowSure(uint32_t slot, absl::optional<SureBlocks> sure) {
 
 void TableWriter::Announce(uint32_t slot) {
   std::atomic<uint32_t>& changes = engines_[slot].changes;
-  // Release: the slabs' words are in place. Pairs with the engine's acquire.
+  // Release: a reader that sees the new count also sees the slabs' words. Pairs
+  // with the engine's acquire.
   changes.fetch_add(1, std::memory_order_release);
-  // Not private: the waiters are other processes.
+  // Not a private futex: the waiters are other processes.
   syscall(SYS_futex, &changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 

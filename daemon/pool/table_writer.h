@@ -40,22 +40,22 @@ class TableWriter {
   // The memfd is sealed against resizing.
   static absl::StatusOr<std::unique_ptr<TableWriter>> Create(
       const TableIdentity& identity, const Clock* clock);
-  // Goes on with the table of a daemon that has ended: `kept` is its
+  // Takes over the table of a daemon that has ended. `kept` is that daemon's
   // kept_descriptor(), whose content TableReader has found sound.
   static absl::StatusOr<std::unique_ptr<TableWriter>> Adopt(
       driver::Descriptor kept, const Clock* clock);
-  // Says that this process serves the pool, as Create does. After Adopt, call
-  // it only once the table names the former daemons whose end is still awaited
-  // (PoolState::HoldBackFills).
+  // Declares that this process serves the pool, as Create does. After Adopt,
+  // call this only once the table names the former daemons whose end is still
+  // awaited (PoolState::HoldBackFills).
   void Serve();
 
   // Publishes who asked for a slab's lease, and then the slab's word. If the
-  // word has not changed, publishes only who asked.
+  // word has not changed, publishes only the asker.
   void SetSlab(SlabId slab, abi::SlabWord word, abi::LeaseAsker asker = {});
 
-  // Publishes the blocks in use of a slab in a view.
+  // Publishes how many blocks of a slab are in use in a view.
   void ShowUse(SlabId slab, uint32_t blocks) {
-    // Relaxed: a hint that orders nothing.
+    // Relaxed: a hint on which no other data depends.
     slabs_[Number(slab)].asker.store(abi::SlabUse::Pack(blocks),
                                      std::memory_order_relaxed);
   }
@@ -87,7 +87,7 @@ class TableWriter {
     header_->keeper_lost_ns.store(clock_->NowNs(), std::memory_order_relaxed);
   }
 
-  // Says whether views want more slabs while none is free.
+  // Publishes whether views want more slabs while none is free.
   void SetExhausted(bool is_exhausted) {
     const bool said = header_->exhausted_ns.load(std::memory_order_relaxed);
     if (said == is_exhausted) return;
@@ -107,9 +107,10 @@ class TableWriter {
   uint32_t daemons() const {
     return header_->daemons.load(std::memory_order_relaxed);
   }
-  // To be sent to peers, which can only read through it.
+  // Returns the descriptor to send to peers, which can only read through it.
   int descriptor() const { return read_only_.get(); }
-  // For the next daemon, which goes on writing through it.
+  // Returns the descriptor for the next daemon, which continues to write
+  // through it.
   int kept_descriptor() const { return memfd_.descriptor(); }
 
  private:

@@ -7,8 +7,9 @@
 
 namespace fineserve::slab {
 
-// The cut of a slab for one model (the paper's slab key, §5.2). A block is
-// `planes` pages, one in each plane at the same offset. Plain value.
+// How a slab is cut for one model (the paper's slab key, §5.2). A block
+// consists of `planes` pages, one in each plane at the same offset. Plain
+// value.
 struct Format {
   uint32_t planes = 0;
   uint64_t page_bytes = 0;
@@ -40,11 +41,12 @@ struct KvShape {
   Layout layout = Layout::kLayers;
 };
 
-// KVblocksize of one layer, in bytes (§3.2): TokensPerBlock × TokenSize +
-// Quant.Params, TokenSize = heads / TP × HeadDim × 2 × bytes(precision).
-// As in engines, a rank keeps at least one head. InvalidArgument, naming the
-// value, if something is zero, if neither of TP and heads divides the other, or
-// if a block is not a whole number of bytes in each plane.
+// Returns the format for this shape. A block of one layer has KVblocksize bytes
+// (§3.2): TokensPerBlock × TokenSize + Quant.Params, TokenSize = heads / TP ×
+// HeadDim × 2 × bytes(precision). As in engines, a rank keeps at least one
+// head. InvalidArgument, naming the value, if something is zero, if neither of
+// TP and heads divides the other, or if a block is not a whole number of bytes
+// in each plane.
 absl::StatusOr<Format> FormatOf(const KvShape& shape);
 
 }  // namespace fineserve::slab

@@ -39,7 +39,7 @@ std::optional<GeometryChoice> Judge(const SearchRequest& r,
 bool Less(double a, double b) { return a < b - 1e-12; }
 
 // Keeps, in order of slab size, the choices that waste less than all smaller
-// slabs do; of one size, the choice with the fewest handles.
+// slabs do. Among choices of one size, keeps the one with the fewest handles.
 std::vector<GeometryChoice> KeepFrontier(std::vector<GeometryChoice> all) {
   std::sort(all.begin(), all.end(),
             [](const GeometryChoice& a, const GeometryChoice& b) {
@@ -104,7 +104,7 @@ absl::StatusOr<std::vector<GeometryChoice>> GeometryFrontier(
   std::vector<GeometryChoice> all;
   for (uint64_t granule = least_granule; granule * planes <= most_slab;
        granule += r.granularity) {
-    // Past the exact number of granules the pattern of tails repeats.
+    // Beyond the exact number of granules, the pattern of tails repeats.
     uint64_t most = most_slab / granule;
     if (exact != 0) most = std::min(most, exact);
     for (uint64_t granules = planes; granules <= most; ++granules) {

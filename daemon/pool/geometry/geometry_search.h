@@ -25,24 +25,28 @@ struct GeometryChoice {
   double waste = 0;       // tail and straddling blocks, of the worst format
   double mean_waste = 0;  // the same, mean of all formats
   double remainder = 0;   // of the pool, after the last whole slab
-  // Expected loss to partly used slabs: each engine has one, half full.
+  // Expected loss in partly used slabs, assuming that each engine has one that
+  // is half full.
   double partial = 0;
 
   double cost() const { return waste + remainder + partial; }
   bool exact() const { return waste == 0; }
 };
 
-// Every cut that is worth considering, in order of slab size: larger slabs are
-// listed only if they waste less. At least one; InvalidArgument if a format has
-// no planes, or if no cut into kLeastSlabs slabs holds a block of every format.
+// Returns every cut that is worth considering, in order of slab size: a larger
+// slab is listed only if it wastes less. Returns at least one cut, or
+// InvalidArgument if a format has no planes, or if no cut into kLeastSlabs
+// slabs holds a block of every format.
 absl::StatusOr<std::vector<GeometryChoice>> GeometryFrontier(
     const SearchRequest& request);
 
-// The choice with the least cost; among equals, the one with smaller slabs.
+// Returns the choice with the least cost; if costs are equal, the one with
+// smaller slabs.
 const GeometryChoice& Cheapest(const std::vector<GeometryChoice>& frontier);
 
-// Granules of the smallest slab that leaves no granule unused: the least common
-// multiple of the planes; 0 if it exceeds 64 bits or a format has no planes.
+// Returns the number of granules of the smallest slab that leaves no granule
+// unused: the least common multiple of the planes. Returns 0 if it exceeds 64
+// bits or a format has no planes.
 uint64_t ExactGranules(const std::vector<Format>& formats);
 
 // With fewer slabs there is too little to share. Heuristic.

@@ -9,7 +9,8 @@
 namespace fineserve::slab {
 namespace {
 
-// Handles of a pool whose granules, one per plane and slab, have this size.
+// Returns the number of handles of a pool whose granules have this size, with
+// one granule per plane and slab.
 uint64_t HandlesFor(const GeometryRequest& r, uint64_t granule_bytes) {
   return r.pool_bytes / (granule_bytes * r.planes) * r.planes;
 }

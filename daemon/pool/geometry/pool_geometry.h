@@ -13,7 +13,7 @@ namespace fineserve::slab {
 // about as much.
 inline constexpr uint32_t kMaxHandles = 8192;
 
-// The cut of a pool: slab_count slabs of granules_per_slab granules of
+// How a pool is cut: slab_count slabs, each of granules_per_slab granules of
 // granule_bytes. Plain value.
 struct PoolGeometry {
   uint64_t granule_bytes = 0;
@@ -34,21 +34,22 @@ struct GeometryRequest {
 };
 
 // Cuts a pool. A mapping starts at a handle's first byte, so each plane's share
-// of a slab is a granule of its own; with one plane a slab is one granule. The
-// share is the least multiple of the granularity that keeps within max_handles;
-// with one plane it is at least kDefaultSlabBytes. InvalidArgument, with the
-// fix, if slab_bytes cannot be cut that way or not even one slab fits.
+// of a slab is a separate granule; with one plane, a slab is one granule. The
+// share is the smallest multiple of the granularity that stays within
+// max_handles; with one plane, it is at least kDefaultSlabBytes.
+// InvalidArgument, with the fix, if slab_bytes cannot be cut that way or not
+// even one slab fits.
 absl::StatusOr<PoolGeometry> ChooseGeometry(const GeometryRequest& request);
 
 // Heuristic: a layer's KV tensor has about 100 MiB, so whole-slab leases waste
 // little, and 16 GiB need only 512 handles.
 inline constexpr uint64_t kDefaultSlabBytes = 32ull << 20;
 
-// One line for people: "512 slabs of 32 MiB (1 × 32 MiB), 16 GiB in 512
+// Returns one line for people: "512 slabs of 32 MiB (1 × 32 MiB), 16 GiB in 512
 // handles".
 std::string Describe(const PoolGeometry& geometry);
-// The same of a pool of which `present` slabs have memory: "…, 5 GiB in 160
-// handles, may grow to 512 slabs".
+// Returns the same for a pool in which `present` slabs have memory: "…, 5 GiB
+// in 160 handles, may grow to 512 slabs".
 std::string Describe(const PoolGeometry& geometry, uint32_t present);
 
 }  // namespace fineserve::slab

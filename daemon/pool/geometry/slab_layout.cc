@@ -14,12 +14,14 @@ namespace {
 // The smallest granule of every driver we know, in bytes.
 constexpr uint64_t kLeastGranule = uint64_t{2} << 20;
 
-// Number of shares after which block and slab boundaries coincide again.
+// Returns the number of shares after which block and slab boundaries coincide
+// again.
 uint64_t Period(uint64_t plane_bytes, uint64_t page_bytes) {
   return page_bytes / std::gcd(plane_bytes, page_bytes);
 }
 
-// The least number of whole blocks in a share, wherever it begins.
+// Returns the least number of whole blocks in a share, wherever the share
+// begins.
 uint64_t Least(uint64_t plane_bytes, uint64_t page_bytes) {
   const uint64_t whole = plane_bytes / page_bytes;
   if (Period(plane_bytes, page_bytes) == 1) return whole;

@@ -32,14 +32,15 @@ class SlabLayout {
   // C: bytes that a slab gives to each plane.
   uint64_t plane_bytes() const { return granules_per_plane_ * granule_bytes_; }
 
-  // The usable blocks of a slab; view index 0 answers for the scratch.
+  // Returns the usable blocks of a slab. View index 0 is the scratch.
   abi::BlockRange Blocks(uint64_t view_index) const;
 
-  // Ids of the whole view, including the scratch's: the engine's num_blocks.
+  // Returns the number of block ids of the whole view, including those of the
+  // scratch: the engine's num_blocks.
   uint64_t ViewBlocks() const;
 
-  // Usable blocks of a slab: at least, and in the mean over a long pool. If the
-  // two differ a slab has LeastBlocks or one more.
+  // The number of usable blocks of a slab: the minimum, and the mean over a
+  // long pool. If the two differ, a slab has LeastBlocks or one more.
   uint64_t LeastBlocks() const;
   double MeanBlocks() const;
 

@@ -10,12 +10,12 @@ using sched::Micros;
 
 // Prism, section 6.2.
 constexpr Micros kPrismIdle = 45'000'000;
-// Harm of a way back by which no request misses its SLO, in units of one by
-// which a request does: it takes the link and slows the others' steps.
-// Heuristic.
+// Harm of an activation by which no request misses its SLO, as a fraction of
+// the harm of one by which a request does: it takes the link and slows the
+// other engines' steps. Heuristic.
 constexpr double kWear = 0.05;
 
-// Only our own policy looks at this.
+// True if the engine has just come. Only our own policy considers this.
 bool HasJustCome(EvictionPolicy policy, const IdleEngine& e) {
   return policy == EvictionPolicy::kSlack && e.here < kStays * e.activation;
 }

@@ -14,11 +14,11 @@ namespace fineserve::evict {
 
 enum class EvictionPolicy {
   // Least expected harm per byte: the chance that a request comes soon, which
-  // counts far more if the way back takes longer than its TTFT SLO.
+  // counts far more if the activation takes longer than the model's TTFT SLO.
   kSlack,
   // Longest idle first, as llama-swap.
   kLru,
-  // Prism: idle for 45 s at least, the largest TTFT SLO first.
+  // As in Prism: idle for at least 45 s, the largest TTFT SLO first.
   kPrism,
 };
 absl::optional<EvictionPolicy> EvictionPolicyNamed(absl::string_view name);
@@ -27,17 +27,17 @@ absl::optional<EvictionPolicy> EvictionPolicyNamed(absl::string_view name);
 enum class RoomFor {
   kStart,     // an engine starts
   kRequests,  // that wait for their model
-  // The next request of a model, after one was refused because the way back
+  // The next request of a model, after one was refused because the activation
   // would have taken longer than its SLO.
   kNext,
   kKv,  // that models on the GPU lack
 };
 
-// The help of other engines for one that lacks memory.
+// How other engines help one that lacks memory.
 enum class Room {
   kComes,  // one leaves, or rests so that it can
   kNone,
-  // None leaves, and engines with requests give no slab either, since the
+  // No engine leaves, and engines with requests give no slab either, since the
   // memory is only for the next request of a model.
   kNotForNext,
 };
@@ -45,17 +45,17 @@ enum class Room {
 // Memory that may come for an engine that lacks it.
 struct RoomSources {
   uint64_t idle_bytes = 0;  // free ones, and slabs that no engine holds
-  // Has an idle engine leave or, with `may_rest`, one that is never idle give
-  // way.
+  // Makes an idle engine leave or, with `may_rest`, makes one that is never
+  // idle give way.
   absl::FunctionRef<Room(bool may_rest)> evict;
-  // Asks the pool for slabs, also those of engines with requests. Returns their
-  // bytes; 0 if it has too few to give.
+  // Asks the pool for slabs, including those of engines with requests. Returns
+  // their bytes; 0 if the pool has too few to give.
   absl::FunctionRef<uint64_t()> ask_pool;
 };
 
 // Tries the sources in turn: slabs that no engine holds, idle engines, slabs as
-// their requests end, and last an engine that is never idle. Returns the bytes
-// that come; 0 if none do.
+// their requests end, and finally an engine that is never idle. Returns the
+// bytes that will come; 0 if none do.
 uint64_t MakeRoom(uint64_t bytes, const RoomSources& sources);
 
 // An engine without requests. If it is on the GPU, it could leave now.
@@ -70,23 +70,24 @@ struct IdleEngine {
   bool has_declined = false;  // a short while ago it could not leave
 };
 
-// An engine that came to the GPU stays for this many times the duration of its
-// way, unless requests of another one wait and no other is idle. So moves take
-// at most a tenth of the time. Heuristic.
+// An engine that came to the GPU stays for this many times as long as its
+// activation took, unless requests of another engine wait and no other is idle.
+// So moves take at most a tenth of the time. Heuristic.
 inline constexpr int kStays = 10;
 
-// Expected harm while the engine is off the GPU: the chance that a request
-// misses its SLO, and a little for a request that does not.
+// Returns the expected harm while the engine is off the GPU: the chance that a
+// request misses its SLO, and a little for a request that does not.
 double Harm(const IdleEngine& engine);
 
-// True if the engine may leave for this reason. For the next request of `asker`
-// its absence must harm less than `asker`'s, whatever their sizes: one model's
-// requests miss their SLO in place of the other's. Pure.
+// True if the engine may leave for this reason. For the next request of
+// `asker`, the engine's absence must do less harm than that of `asker`,
+// whatever their sizes, because one model's requests miss their SLO in place of
+// the other's. Pure.
 bool MayLeave(EvictionPolicy policy, RoomFor reason, const IdleEngine& engine,
               const IdleEngine& asker);
 
-// Index in `idle` of the engine that is to leave first; nullopt if none may.
-// Pure.
+// Returns the index in `idle` of the engine that should leave first; nullopt if
+// none may. Pure.
 absl::optional<size_t> WhoLeaves(EvictionPolicy policy, RoomFor reason,
                                  const std::vector<IdleEngine>& idle,
                                  const IdleEngine& asker = {});

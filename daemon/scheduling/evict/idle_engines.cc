@@ -9,7 +9,8 @@ using sched::Micros;
 
 namespace {
 
-// For these reasons busy engines rest once no other is idle.
+// True for the reasons for which busy engines rest once no other engine is
+// idle.
 bool OthersWait(RoomFor reason) {
   return reason == RoomFor::kRequests || reason == RoomFor::kStart;
 }
@@ -186,7 +187,7 @@ bool IdleEngines::LetOneRest(absl::string_view asker, Lack lack, Micros now) {
   for (const size_t i : Residents(RoomFor::kRequests, asker, lack)) {
     const Engine& engine = engines_[i];
     all += lack.Frees(*engine.residence);
-    // Replicas of one model would call each other back.
+    // Replicas of one model would keep evicting each other.
     const bool is_replica =
         its != engines_.end() && engine.rules.model == its->rules.model;
     if (!engine.is_busy || is_replica) continue;

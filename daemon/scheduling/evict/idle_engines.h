@@ -14,7 +14,7 @@
 
 namespace fineserve::evict {
 
-// Where an engine's memory is, or goes.
+// Where an engine's memory is, or where it is moving to.
 struct Residence {
   uint64_t bytes = 0;  // on the GPU, that leave with it; 0: away, or moves
   sched::Micros activation = 0;  // that its way back takes, as far as is known
@@ -26,7 +26,7 @@ struct Residence {
   bool has_declined = false;     // a short while ago it could not leave
 };
 
-// The memory that an engine lacks, as far as it is known.
+// The memory that an engine lacks, as far as is known.
 struct Lack {
   // NOLINTNEXTLINE(google-explicit-constructor): mostly it is memory.
   Lack(uint64_t device_bytes) : bytes(device_bytes) {}
@@ -37,7 +37,8 @@ struct Lack {
   }
 
   uint64_t amount() const { return floor_slabs != 0 ? floor_slabs : bytes; }
-  // The part of the lack that comes free if the engine at `there` leaves.
+  // Returns the part of the lack that comes free if the engine at `there`
+  // leaves.
   uint64_t Frees(const Residence& there) const {
     return floor_slabs != 0 ? there.floor_slabs : there.bytes;
   }
@@ -65,65 +66,67 @@ class IdleEngines {
   };
   IdleEngines(EvictionPolicy policy, std::vector<Rules> rules);
 
-  // False if no engine may leave: then this object needs no reports.
+  // False if no engine may leave; then this object needs no reports.
   bool any() const { return any_; }
 
-  // To be called for each engine when its state may have changed, and before
-  // the questions below. `residence` is nullopt if the engine has no memory
-  // that can move, or has just shown that it cannot leave.
+  // Records the state of an engine. To be called for each engine when its state
+  // may have changed, and before the questions below. `residence` is nullopt if
+  // the engine has no memory that can move, or has just shown that it cannot
+  // leave.
   void Saw(size_t engine, Activity activity, sched::Micros now,
            const absl::optional<Residence>& residence);
 
-  // Engines that are to leave by themselves now: after `evict_after` without a
-  // request, or after kOffLeaves where they are off. An engine that cannot
-  // leave is named again after the same time.
+  // Returns the engines that should leave now without being asked for room:
+  // after `evict_after` without a request, or after kOffLeaves where they are
+  // off. An engine that cannot leave is returned again after the same time.
   std::vector<size_t> Due(sched::Micros now);
   static constexpr sched::Micros kOffLeaves = 1'000'000;
 
-  // The engine other than `asker` that is to leave next; nullopt if there is
-  // none, or if all of them together are not enough for `lack`. One that has
-  // declined is asked last, and only for requests or a start.
+  // Returns the engine other than `asker` that should leave next; nullopt if
+  // there is none, or if all of them together are not enough for `lack`. An
+  // engine that has declined is asked last, and only for requests or a start.
   absl::optional<size_t> WhoLeaves(RoomFor reason, absl::string_view asker,
                                    Lack lack, sched::Micros now) const;
-  // The engine leaves for others, so it may come back ahead of its next
-  // request.
+  // Records that the engine leaves for others, so it may come back ahead of its
+  // next request.
   void LeavesForOthers(size_t engine) { engines_[engine].is_out = true; }
   bool any_is_out() const;
-  // Chooses an engine to come back ahead of its next request, while none needs
-  // `free_bytes` of the GPU. Candidates have left for others, may come, and
-  // take at most half of the free bytes; the one whose absence is expected to
-  // harm most for its size comes back. Engines on several GPUs are left out,
-  // since they would need room on all. Until its next request the engine may
-  // leave again at any time.
+  // Chooses an engine to come back ahead of its next request, while no engine
+  // needs `free_bytes` of the GPU. Candidates have left for others, may come,
+  // and take at most half of the free bytes. The engine whose absence is
+  // expected to do the most harm for its size comes back. Engines on several
+  // GPUs are left out, since they would need room on all of them. Until its
+  // next request, the engine may leave again at any time.
   absl::optional<size_t> BringAhead(
       uint64_t free_bytes, absl::FunctionRef<bool(size_t engine)> may_come,
       sched::Micros now);
-  // To be called if requests of `asker` wait and no engine is idle. The engine
-  // that has been on the GPU for the longest rests, unless it has just come, so
-  // that it can leave when its running requests are answered. It rests for
-  // kRest, or until the next call. False if no engine can ever leave this way,
-  // or if all of them are not enough.
+  // Makes one engine rest. To be called if requests of `asker` wait and no
+  // engine is idle. The engine that has been on the GPU for the longest rests,
+  // unless it has just come, so that it can leave once its running requests are
+  // answered. It rests for kRest, or until the next call. False if no engine
+  // can ever leave this way, or if all of them together are not enough.
   bool LetOneRest(absl::string_view asker, Lack lack, sched::Micros now);
   static constexpr sched::Micros kRest = 3'000'000;
-  // Lets this engine rest, whose room is needed on another GPU. False if it has
-  // just come, another one rests, or it is not busy.
+  // Makes this engine rest, because its room is needed on another GPU. False if
+  // it has just come, another engine rests, or it is not busy.
   bool LetRest(size_t engine, sched::Micros now);
   bool IsIdle(size_t engine) const {
     return engines_[engine].idle_since != kNotIdle;
   }
-  // True if the engine is to get no new requests now.
+  // True if the engine should get no new requests now.
   bool Rests(size_t engine, sched::Micros now) const {
     return resting_ == engine && now < rest_until_;
   }
   absl::optional<size_t> WhoRests(sched::Micros now) const {
     return RestEnds(now) ? absl::optional<size_t>(resting_) : absl::nullopt;
   }
-  // When the resting engine takes requests again; nullopt if none rests.
+  // Returns when the resting engine takes requests again; nullopt if none
+  // rests.
   absl::optional<sched::Micros> RestEnds(sched::Micros now) const {
     if (resting_ == kNone || now >= rest_until_) return absl::nullopt;
     return rest_until_;
   }
-  // Takes over the history of the engines that `before` has as well.
+  // Takes over from `before` the history of the engines that both have.
   void GoOnFrom(const IdleEngines& before);
 
  private:
@@ -144,8 +147,8 @@ class IdleEngines {
   };
 
   bool HasJustCome(const Engine& engine, sched::Micros now) const;
-  // Indices of the engines that are on the GPU, may leave for `asker`, and have
-  // some of what it lacks.
+  // Returns the indices of the engines that are on the GPU, may leave for
+  // `asker`, and have some of what it lacks.
   std::vector<size_t> Residents(RoomFor reason, absl::string_view asker,
                                 const Lack& lack) const;
   IdleEngine Describe(size_t engine, uint64_t bytes, sched::Micros now) const;

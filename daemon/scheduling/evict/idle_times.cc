@@ -12,12 +12,12 @@ using sched::Micros;
 constexpr double kUnitUs = 1000;  // of bucket 0
 // Each new time lowers the weight of the earlier ones by this factor.
 constexpr double kKeep = 0.98;
-// Weights of the other models' times, and of the assumption without any,
-// counted in times of the model's own. Heuristics.
+// Weights of the other models' times, and of the assumption that is made
+// without any times, counted in times of the model's own. Heuristics.
 constexpr double kOthers = 3;
 constexpr double kUnknown = 1;
 constexpr double kUnknownUs = 1e6;  // half of such times are longer
-// Times for which the memory of an engine that leaves may be of use to others.
+// For how long the memory of an engine that leaves may be useful to others.
 constexpr Micros kHorizons[] = {3'000'000, 10'000'000, 30'000'000, 100'000'000};
 
 double PlaceOf(Micros idle) {

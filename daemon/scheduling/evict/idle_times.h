@@ -9,27 +9,29 @@ namespace fineserve::evict {
 
 // The last fifty or so times for which a model had no request, and what they
 // say about the next one. Assumes nothing about their distribution, except for
-// a model without a past: there a wait of any length is as likely to double as
-// to end.
+// a model without a history: for such a model, a wait of any length is as
+// likely to double as to end.
 class IdleTimes {
  public:
-  // A request came after the model had none for `idle`.
+  // Records that a request came after the model had none for `idle`.
   void Ended(sched::Micros idle);
 
-  // Chance that a request comes within `horizon`, if none has come for `idle`.
-  // `others`: the times of other models, which count as much as a few of its
-  // own. O(1).
+  // Returns the chance that a request comes within `horizon`, if none has come
+  // for `idle`. `others`: the times of other models, which count as much as a
+  // few of the model's own. O(1).
   double ChanceWithin(sched::Micros horizon, sched::Micros idle,
                       const IdleTimes& others) const;
-  // The mean of ChanceWithin over horizons from some seconds to some minutes.
-  // The sooner a model's next request is likely to come, the higher the value.
+  // Returns the mean of ChanceWithin over horizons from a few seconds to a few
+  // minutes. The sooner a model's next request is likely to come, the higher
+  // the value.
   double ChanceSoon(sched::Micros idle, const IdleTimes& others) const;
 
  private:
-  // Bucket b has the times from 2^b to 2^(b+1) ms; the last one all others.
+  // Bucket b has the times from 2^b to 2^(b+1) ms; the last bucket has all
+  // longer ones.
   static constexpr int kBuckets = 36;
 
-  // Weight of the times longer than `idle`.
+  // Returns the weight of the times longer than `idle`.
   double Longer(sched::Micros idle) const;
 
   std::array<double, kBuckets> weights_ = {};

@@ -31,7 +31,7 @@ const PlannedReplica* Find(const Plan& plan, const Reason& reason) {
   return nullptr;
 }
 
-// Names of the other replicas on the first GPU of `self`.
+// Returns the names of the other replicas on the first GPU of `self`.
 std::string Neighbours(const Plan& plan, const PlannedReplica& self) {
   std::vector<std::string> names;
   for (const PlannedReplica& r : plan.replicas) {
@@ -62,7 +62,7 @@ std::string Unused(const Reason& reason) {
   return reason.all_fit ? "not worth it" : "best, but it does not fit";
 }
 
-// Why fewer replicas are placed than were asked for.
+// Appends why fewer replicas are placed than were asked for.
 void AppendNumber(const Plan& plan, const Reason& reason, std::string* text) {
   if (!reason.all_fit || reason.considered.empty()) return;
   int asked = 0, placed = 0;

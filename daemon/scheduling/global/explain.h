@@ -8,9 +8,9 @@
 
 namespace fineserve::plan {
 
-// Explains the places of a model's replicas, in sentences, one a line: when
-// each came, what the groups scored, which one won by how much, and why the
-// others were no candidates.
+// Explains the places of a model's replicas, in sentences, one per line: when
+// each replica was placed, what the groups scored, which group won by how much,
+// and why the others were not candidates.
 absl::StatusOr<std::string> Explain(const Plan& plan, const std::string& model);
 
 }  // namespace fineserve::plan

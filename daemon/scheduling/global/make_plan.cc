@@ -25,14 +25,15 @@ std::vector<std::string> GpuNames(const Problem& p, const Group& group) {
   return names;
 }
 
-// The KV that the policy promises a replica whatever its neighbours do.
+// Returns the KV that the policy promises a replica whatever its neighbours do.
 double FloorOf(const Replica& r, const About& about, double kv_bytes) {
   if (about.sharing != Sharing::kPool) return kv_bytes;
   return about.charge == Charge::kFootprint ? r.base_kv_bytes : r.floor_bytes;
 }
 
-// Replicas of a model get its rate in proportion to the tokens that they are
-// expected to make; the last one gets the rest, so that they sum to the rate.
+// Sets the replicas' rates. Replicas of a model get its rate in proportion to
+// the tokens that they are expected to generate; the last replica gets the
+// rest, so that the sum is the model's rate.
 void SetRates(const Problem& p, const Assignment& a, Plan* plan) {
   for (uint32_t m = 0; m < p.models.size(); ++m) {
     double tokens = 0, left = p.models[m].rate;
@@ -122,7 +123,7 @@ Gap FindGap(const Problem& p, const Assignment& a, const Worth& worth,
   Gap gap;
   if (exact_steps > 0 && p.models.size() <= kExactModels &&
       p.gpus.size() <= kExactGpus) {
-    // A placement that does not fit a pool is no start.
+    // A placement that does not fit a pool cannot be the start.
     const Assignment start =
         about.sharing == Sharing::kTime ? Assignment(p) : a;
     const Optimum best = FindOptimum(p, start, exact_steps);
@@ -162,8 +163,8 @@ Plan Describe(const Problem& p, const Assignment& a, const About& about,
   return plan;
 }
 
-// Worth of the changed cluster's plan; nothing if it cannot be planned, as when
-// its last GPU was taken away.
+// Returns the worth of the changed cluster's plan; an empty worth if it cannot
+// be planned, as when its last GPU was taken away.
 Worth WorthAfter(const Snapshot& changed,
                  const std::vector<std::string>& movers, Options options) {
   options.reasons = false;

@@ -12,7 +12,7 @@ namespace fineserve::plan {
 
 inline constexpr double kGib = 1024.0 * 1024 * 1024;
 
-// One replica of a model, and what it is to have. Bytes are those on each of
+// One replica of a model, and what it should have. Bytes are those on each of
 // its GPUs.
 struct PlannedReplica {
   std::string model;
@@ -39,8 +39,8 @@ struct RestingPlace {
 struct NotResting {
   enum class Why { kHostMemory, kGpuMemory, kHostUnknown, kMayNot };
   Why why = Why::kHostMemory;
-  // kHostMemory: the model at which the node's list ended, this one or one
-  // before it. kGpuMemory: the GPU that comes nearest to having room.
+  // kHostMemory: the model at which the node's list ended, which is this model
+  // or one before it. kGpuMemory: the GPU that comes nearest to having room.
   std::string culprit = {};
   double missing_bytes = 0;
   std::string model = {};
@@ -48,7 +48,7 @@ struct NotResting {
   uint32_t places = 0;    // of its places there
 };
 
-// A node's host memory, and who has it.
+// A node's host memory, and what uses it.
 struct HostUse {
   std::string node;
   double host_bytes = 0;
@@ -77,7 +77,7 @@ struct Reason {
   size_t more_rejected = 0;
 };
 
-// Something that cannot be done, and the smallest change that mends it, in one
+// Something that cannot be done, and the smallest change that fixes it, in one
 // line.
 struct Trouble {
   std::string model;
@@ -92,7 +92,7 @@ struct Gap {
   uint32_t hosted = 0;  // models that the best plan hosts (all, of a bound)
 };
 
-// Price of losing a GPU, or of adding another like it.
+// Price of losing a GPU, or of adding another one of the same kind.
 struct GpuPrice {
   std::string gpu;
   int hosted = 0;       // models more, or fewer
@@ -115,8 +115,9 @@ struct Plan {
   Gap gap;
   std::vector<GpuPrice> lost;   // by GPU; on a large cluster, only of a few
   std::vector<GpuPrice> added;  // of each size that there is
-  // Empty if no node's host memory is known (resting.h). By node, in the order
-  // in which places were chosen.
+  // `resting`, `not_resting` and `hosts` are empty if no node's host memory is
+  // known (resting.h). They are by node, in the order in which places were
+  // chosen.
   std::vector<RestingPlace> resting = {};
   std::vector<NotResting> not_resting = {};
   std::vector<HostUse> hosts = {};

@@ -9,8 +9,8 @@
 namespace fineserve::plan {
 namespace {
 
-// With at most this many models, all may move to a GPU that is added; with
-// more, those that lack the most.
+// With at most this many models, all may move to an added GPU; with more
+// models, only those that lack the most.
 constexpr size_t kMovers = 64;
 
 GpuPrice Difference(const std::string& gpu, const Worth& with,
@@ -28,7 +28,7 @@ std::map<std::string, double> TokensByGpu(const Snapshot& s, const Plan& plan) {
   return tokens;
 }
 
-// The same problem without one GPU, pins to it and groups with it.
+// Returns the same problem without one GPU, pins to it and groups with it.
 Snapshot Without(Snapshot s, const std::string& gpu) {
   const auto same = [&gpu](const Gpu& g) { return g.name == gpu; };
   s.gpus.erase(std::find_if(s.gpus.begin(), s.gpus.end(), same));
@@ -61,7 +61,7 @@ void PriceLosses(const Snapshot& s, size_t most, PlanAgain plan_again,
   }
 }
 
-// The models that lack the most tokens, by name.
+// Returns the models that lack the most tokens, by name.
 std::vector<std::string> Movers(const Snapshot& s, const Plan& plan) {
   std::map<std::string, double> lacking;
   for (const ModelDemand& m : s.models) {

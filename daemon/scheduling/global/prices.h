@@ -11,16 +11,16 @@
 
 namespace fineserve::plan {
 
-// The snapshot with everything where the plan has it.
+// Returns the snapshot with everything where the plan has it.
 Snapshot After(const Snapshot& snapshot, const Plan& plan);
 
-// Plans a changed cluster and returns the plan's worth. Among the replicas that
-// have a place, only `movers` need move.
+// Plans a changed cluster and returns the plan's worth. Of the replicas that
+// have a place, only `movers` need to move.
 using PlanAgain = absl::FunctionRef<Worth(
     const Snapshot& changed, const std::vector<std::string>& movers)>;
 
-// Prices the loss of the `most` GPUs with the least goodput, and one more of
-// each size, by planning again.
+// Prices the loss of the `most` GPUs with the least goodput, and the addition
+// of one GPU of each size, by planning again.
 void SetPrices(const Snapshot& snapshot, size_t most, PlanAgain plan_again,
                Plan* plan);
 

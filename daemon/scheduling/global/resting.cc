@@ -15,7 +15,7 @@
 namespace fineserve::plan {
 namespace {
 
-// Places of a model on one node that are off, and do not rest yet.
+// Places of a model on one node that are off and do not rest yet.
 struct Waiting {
   uint32_t model = 0;
   absl::InlinedVector<uint32_t, 8> gpus;
@@ -31,7 +31,8 @@ double StoreBytes(const Replica& r, bool is_held) {
   return is_held ? all - r.weight_bytes : all;
 }
 
-// Bytes of each GPU that no resident and no pool needs in a burst.
+// Returns, for each GPU, the bytes that no resident and no pool needs in a
+// burst.
 std::vector<double> LeftOnGpus(const Assignment& a, const Plan& plan) {
   const Problem& p = a.problem();
   std::vector<double> left;
@@ -49,7 +50,7 @@ std::vector<double> LeftOnGpus(const Assignment& a, const Plan& plan) {
   return left;
 }
 
-// Models whose places may rest, in the order of a round.
+// Returns the models whose places may rest, in the order of a round.
 std::vector<uint32_t> RoundOf(const Problem& p) {
   std::vector<std::pair<double, uint32_t>> order;
   for (uint32_t m = 0; m < p.models.size(); ++m) {
@@ -64,8 +65,8 @@ std::vector<uint32_t> RoundOf(const Problem& p) {
   return models;
 }
 
-// True if the snapshot lets the place rest, and says that it does so already
-// or, if `rests` is false, that it does not.
+// True if the snapshot lets the place rest, and says that it already rests or,
+// if `rests` is false, that it does not.
 bool MayRest(const Problem& p, uint32_t model, uint32_t gpu, bool rests) {
   if (!p.off) return !rests;
   const std::vector<OffOn>& off = (*p.off)[model];
@@ -123,7 +124,7 @@ class NodeRest {
     for (const Waiting& w : now) Note(w, *full_);
   }
 
-  // Returns those that wait for the next round.
+  // Runs one round; returns the places that wait for the next round.
   std::vector<Waiting> Round(std::vector<Waiting> now) {
     std::vector<Waiting> next;
     for (size_t i = 0; i < now.size(); ++i) {

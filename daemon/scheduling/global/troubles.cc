@@ -18,7 +18,8 @@ std::string Names(const Problem& p, const Group& group) {
   });
 }
 
-// The tp GPUs of a group with the most of `bytes_of`, and the least among them.
+// The `tp` GPUs of a group with the most of `bytes_of`, and the least bytes
+// among them.
 struct Roomiest {
   Group group;
   double bytes = -std::numeric_limits<double>::infinity();
@@ -48,7 +49,7 @@ std::string NoGroup(const Assignment& a, uint32_t replica) {
       p.NameOf(replica), r.tp, r.allowed.empty() ? "" : ", or mend its pins");
 }
 
-// The replica fits no group, not even an empty one.
+// Describes a replica that fits no group, not even an empty one.
 std::string TooLarge(const Problem& p, uint32_t replica, double needed,
                      const Roomiest& largest) {
   const uint32_t tp = p.replicas[replica].tp;
@@ -132,7 +133,7 @@ std::string Mend(const Assignment& a, uint32_t replica, Charge charge) {
 }
 
 // True if the policy chooses how many replicas the model has and there is room
-// for one more: the placement is then worth more without it.
+// for one more: then the placement is worth more without it.
 bool LeftOutByChoice(const Assignment& a, uint32_t replica, Charge charge) {
   const uint32_t model = a.problem().replicas[replica].model;
   if (!a.problem().ChoosesNumber(model) || a.HostedReplicas(model) == 0) {

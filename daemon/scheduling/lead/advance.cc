@@ -39,14 +39,16 @@ std::string WhileItStarts(const Sightings& seen, double for_s,
                       settings.start_s, " s");
 }
 
-// Advances a move whose `from` is retiring; `to` serves, or there is none.
+// Advances a move whose `from` is retiring; `to` serves, or the move has no
+// `to`.
 std::string WhileItRetires(const Sightings& seen, double for_s,
                            const config::PlannerSettings& settings,
                            StandingPlan* plan) {
   const Move move = *plan->move;
   const Sighting to = Of(seen, move.to), from = Of(seen, move.from);
   if (!move.to.empty() && !to.serves) {
-    // The source takes over if it answers; if neither does, the move waits.
+    // The source takes over if it answers; if neither source nor target
+    // answers, the move waits.
     if (!from.serves) return "";
     Set(plan, move.from, State::kServe);
     if (to.heard && to.running == 0) {
@@ -56,15 +58,15 @@ std::string WhileItRetires(const Sightings& seen, double for_s,
                           move.from, " serves again");
     }
     // The target may still answer requests: a daemon that is silent or new does
-    // not know, and proxies give an engine up before all its answers have
+    // not know, and proxies give up an engine before all its answers have
     // ended.
     Set(plan, move.to, State::kRetire);
     std::swap(plan->move->to, plan->move->from);
     return absl::StrCat("the move turns back: ", move.from, " serves again, ",
                         move.to, " retires");
   }
-  // A proxy reports that an engine does not serve after one broken answer, or a
-  // slow /health; the engine's other requests go on.
+  // After one broken answer or a slow /health, a proxy reports that an engine
+  // does not serve, although the engine's other requests go on.
   const bool lets_in = from.serves && !from.knows_plan;
   const bool empty = from.heard && from.running == 0 && !lets_in;
   const bool late = for_s >= settings.drain_s;

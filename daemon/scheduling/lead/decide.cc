@@ -63,8 +63,8 @@ bool IsWithoutEngine(const config::Fleet& fleet, const StandingPlan& plan,
       });
 }
 
-// Finds places for models that have no engine: where the best plan has them; if
-// that is not free yet, anywhere.
+// Finds places for models that have no engine: the places of the best plan or,
+// if those are not free yet, any others.
 class Hosting {
  public:
   Hosting(const config::Fleet& fleet, StandingPlan plan, const Gpus& gpus,
@@ -106,8 +106,8 @@ class Hosting {
     return pin != plan_.pins.end() && !e.IsOn(pin->second);
   }
 
-  // Returns how many bytes were missing where it fits best; ∞ if it was tried
-  // nowhere.
+  // Returns how many bytes were missing at the place where it fits best; ∞ if
+  // no place was tried.
   double TryAny(const std::string& model, bool shunned) {
     double least = std::numeric_limits<double>::infinity();
     for (const config::FleetEngine& e : fleet_.engines) {
@@ -150,7 +150,7 @@ void HostAll(const config::Fleet& fleet, const StandingPlan& plan,
   }
 }
 
-// The single steps from a model's present places to its best ones.
+// Returns the single steps from a model's present places to its best ones.
 std::vector<Move> StepsOf(const Outlook& outlook, const std::string& model,
                           const std::set<GpuGroup>& best) {
   std::vector<std::string> on, off;
@@ -195,9 +195,9 @@ std::map<std::string, double> RatesOf(const Outlook& outlook,
   return rates;
 }
 
-// Returns, among the steps towards `best` that fit, the one that leaves the
-// placement worth most; none if no step leaves it worth more than `now`, so
-// that steps end whatever `best` is next time.
+// Returns, among the steps towards `best` that fit, the one with which the
+// placement is worth most. Returns none if no step makes it worth more than
+// `now`, so that the steps end whatever `best` is next time.
 absl::optional<Move> BestStep(const config::Fleet& fleet,
                               const Outlook& outlook, const Places& best,
                               const plan::Worth& now,
@@ -210,7 +210,7 @@ absl::optional<Move> BestStep(const config::Fleet& fleet,
       const config::FleetEngine* to = fleet.Engine(step.to);
       if (to != nullptr && outlook.Shortfall(*to) > 0) continue;
       if (experience.shunned.count(step.to) > 0) continue;
-      // The other one may be the failing one.
+      // The engine that would remain may be the failing one.
       const bool any_fails =
           !experience.failing.empty() || !experience.drained.empty();
       if (to == nullptr && any_fails) continue;
@@ -224,8 +224,8 @@ absl::optional<Move> BestStep(const config::Fleet& fleet,
   return chosen;
 }
 
-// The engines on most GPUs come first, then those with most weights: a small
-// one finds room beside them, and they may find none beside a small one.
+// Sorts the engines on most GPUs first, then those with most weights: a small
+// engine finds room beside them, but they may find none beside a small engine.
 std::vector<std::string> HardestFirst(const config::Fleet& fleet,
                                       const std::set<std::string>& engines) {
   const auto size = [&fleet](const std::string& name) {

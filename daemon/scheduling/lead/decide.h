@@ -16,7 +16,7 @@
 
 namespace fineserve::lead {
 
-// Knowledge of engines besides the plan, by name.
+// What is known about engines besides the plan, by name.
 struct Experience {
   std::set<std::string> down;  // are to serve, and do not
   std::set<std::string>
@@ -26,9 +26,9 @@ struct Experience {
   std::set<std::string> silent;   // places whose GPU's daemon does not answer
 };
 
-// Changes that the planner would make now.
+// The changes that the planner would make now.
 struct Decision {
-  // Places that are to serve at once, because their models have no engine.
+  // Places that must serve at once, because their models have no engine.
   std::vector<std::string> host;
   absl::optional<Move> move;
   std::map<std::string, double> rates;  // requests/s, by engine that serves
@@ -36,23 +36,23 @@ struct Decision {
   Rest rest = {};  // beside all of that; not decided by Decide
 };
 
-// Gain of `to` over `from`, as a part of `from`: in goodput or, if both have
-// the same to a hundredth, in goodput at `burst` times the rates. Infinite if
-// `to` hosts more models, −1 if it hosts fewer.
+// Returns the gain of `to` over `from`, as a fraction of `from`: in goodput or,
+// if both have the same goodput to a hundredth, in goodput at `burst` times the
+// rates. Infinite if `to` hosts more models, −1 if it hosts fewer.
 double RelativeGain(const plan::Worth& from, const plan::Worth& to);
 
-// A move of a failing or drained engine to another place of its model that is
-// not shunned, whose daemon answers, and where it fits. A drained engine
-// without such a place ends if its model also serves elsewhere.
+// Returns a move of a failing or drained engine to another place of its model
+// that is not shunned, whose daemon answers, and where it fits. A drained
+// engine without such a place ends if its model also serves elsewhere.
 absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
                             const StandingPlan& plan,
                             const Experience& experience);
 
-// Plans, and chooses the next single step towards the best plan: the one that
-// fits beside everything that runs and leaves the placement worth most.
-// `may_move` says whether a move may begin at all; `least_gain` is the required
-// gain of the best plan over the present one. A rescue needs no gain, and comes
-// first. InvalidArgument as MakePlan's.
+// Plans, and chooses the next single step towards the best plan: of the steps
+// that fit beside everything that runs, the one with which the placement is
+// worth most. `may_move` says whether a move may begin at all; `least_gain` is
+// the required gain of the best plan over the present one. A rescue needs no
+// gain, and comes first. InvalidArgument in the same cases as MakePlan.
 absl::StatusOr<Decision> Decide(const config::Fleet& fleet,
                                 const StandingPlan& plan,
                                 const std::map<std::string, GpuMemory>& gpus,

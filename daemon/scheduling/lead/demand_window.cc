@@ -9,7 +9,7 @@
 namespace fineserve::admission {
 namespace {
 
-// Age at which a daemon's last report is no longer believed.
+// Age at which a daemon's last report is considered stale.
 constexpr uint64_t kStaleNs = 10'000'000'000;
 
 DemandCounts In(const std::map<std::string, DemandCounts>& counts,
@@ -36,8 +36,8 @@ double Ratio(uint64_t part, uint64_t whole, double of_none) {
 void DemandWindow::Add(const std::string& daemon, uint64_t now_ns,
                        const std::map<std::string, DemandCounts>& counts) {
   Samples& samples = samples_[daemon];
-  // Without this, requests that came during the silence would count as the rate
-  // of the last window.
+  // Otherwise requests that came during the silence would count as the rate of
+  // the last window.
   const bool was_silent =
       !samples.empty() && now_ns - samples.back().at_ns >= kStaleNs;
   if (was_silent ||
@@ -45,7 +45,7 @@ void DemandWindow::Add(const std::string& daemon, uint64_t now_ns,
     samples.clear();
   }
   samples.push_back({now_ns, counts});
-  // Keeps a single sample that is as old as the window, as its beginning.
+  // Keeps one sample that is at least as old as the window, as its beginning.
   const auto window_ns = static_cast<uint64_t>(window_s_ * kNsPerSecond);
   while (samples.size() > 2 && now_ns - samples[1].at_ns >= window_ns) {
     samples.pop_front();
@@ -97,7 +97,8 @@ void DemandTotals::Count(const std::string& peer, const wire::HelloT& hello) {
     const auto total = totals_.find(demand->model);
     if (total == totals_.end()) continue;
     const wire::DemandCounts now = wire::CountsOf(*demand);
-    // A model that the peer did not name before had not been asked for.
+    // If the peer did not name a model before, there had been no requests for
+    // the model.
     const wire::DemandCounts before =
         std::exchange(last->second[demand->model], now);
     if (!is_first && now.GoesOnFrom(before)) {

@@ -20,26 +20,27 @@ using wire::DemandCounts;
 struct Demand {
   double seconds = 0;  // how far back it reaches; 0: nothing is known
   double rate = 0;     // requests/s
-  // Means; 0: none came, or none was answered.
+  // Means; 0 if no request came, or none was answered.
   double prompt_tokens = 0;
   double output_tokens = 0;
   double attainment = -1;  // part on time; negative: none ended
 };
 
 // The daemons' counts over the last seconds. Every daemon counts what every
-// proxy reports, so the counts are not added up: for each model, the daemon
-// that saw the most is believed. Pure; times are CLOCK_MONOTONIC, ns.
+// proxy reports, so the counts are not added up: for each model, the counts of
+// the daemon that saw the most are used. Pure; times are CLOCK_MONOTONIC, ns.
 class DemandWindow {
  public:
   explicit DemandWindow(double window_s) : window_s_(window_s) {}
 
   // Records a daemon's counts so far, by model; calls are in the order of time.
-  // Counts that have decreased are a new daemon's.
+  // If counts have decreased, they are those of a new daemon.
   void Add(const std::string& daemon, uint64_t now_ns,
            const std::map<std::string, DemandCounts>& counts);
 
   Demand Of(const std::string& model) const;
-  // Length in s of the window of the daemon that has counted longest.
+  // Returns the length in s of the window of the daemon that has counted
+  // longest.
   double Reach() const;
 
  private:
@@ -54,27 +55,28 @@ class DemandWindow {
 };
 
 // Counts of the requests for each model and their outcomes, over all proxies,
-// since this object began. A proxy sends counts since its own beginning; only
+// since this object was created. A proxy sends counts since its own start; only
 // their growth between two greetings counts. So the first counts of a proxy
-// that was there before, of one that was restarted, and of one that sends
-// nonsense add nothing. Confined to a thread.
+// that started earlier, of a restarted proxy, and of one that sends nonsense
+// add nothing. Confined to a thread.
 class DemandTotals {
  public:
   // Other models are ignored.
   explicit DemandTotals(const std::vector<std::string>& models);
 
-  // Takes a peer's greeting. The peer's first one, and one whose counts of a
-  // model have decreased, only set where its counts of the model begin.
+  // Takes a peer's greeting. The peer's first greeting, and one in which its
+  // counts of a model have decreased, only set where its counts of the model
+  // begin.
   void Count(const std::string& peer, const wire::HelloT& hello);
-  // Forgets the peer, so that its next greeting counts as its first one.
+  // Forgets the peer, so that its next greeting counts as its first.
   void Forget(const std::string& peer) { told_.erase(peer); }
 
-  // Adds the counts in `before` of the models that count here.
+  // Adds the counts in `before` of the models that are counted here.
   void CountOnFrom(const DemandTotals& before);
 
   using ByModel = std::map<std::string, wire::DemandCounts>;
 
-  // The models of which anything is known. No count ever falls.
+  // Returns the models of which anything is known. No count ever decreases.
   ByModel Known() const;
   void Tell(wire::ReportT* report) const;
 

@@ -5,12 +5,12 @@
 namespace fineserve::lead {
 namespace {
 
-// Head start of the daemons of the fleet that was led last, which try for the
+// Head start of the daemons of the last fleet that was led, which try for the
 // lead every second.
 constexpr uint64_t kFirstComeNs = 10'000'000'000;
-// Time after which a silent leader may lose the lead; one that is well shows it
-// every second. Longer than any turn of its loop should take; a lead that is
-// taken too early does no harm.
+// How long a leader may be silent before it may lose the lead; a healthy leader
+// gives a sign every second. Longer than any turn of its loop should take;
+// taking the lead too early does no harm.
 constexpr uint64_t kDoubtNs = 5'000'000'000;
 constexpr uint64_t kStoppedNs = 15'000'000'000;
 

@@ -21,11 +21,11 @@ class LeadContest {
       : folder_(std::move(folder)), who_(std::move(who)) {}
 
   // Tries for the lead, about once a second; times are CLOCK_MONOTONIC.
-  // FailedPrecondition if it is not to be had now.
+  // FailedPrecondition if the lead cannot be taken now.
   absl::StatusOr<LeadLock> Try(uint64_t now_ns);
 
-  // Why this daemon's fleet is not planned, in one line with the fix, as of the
-  // last Try. Empty: it is, or may be soon.
+  // Returns why this daemon's fleet is not planned, in one line with the fix,
+  // as of the last Try. If it is empty, the fleet is planned, or may be soon.
   const std::string& trouble() const { return trouble_; }
 
  private:

@@ -20,8 +20,8 @@ namespace fineserve::lead {
 inline constexpr double kGib = 1024.0 * 1024 * 1024;
 inline constexpr uint64_t kSecond = 1'000'000'000;  // ns
 
-// As if an engine took 8 ms a step, 20 µs more for a token of a prompt and
-// 60 µs more for a sequence.
+// Returns a profile as if an engine took 8 ms for a step, 20 µs more for each
+// token of a prompt and 60 µs more for each sequence.
 inline config::MeasuredProfile ProfileOf(double weight_bytes) {
   config::MeasuredProfile p;
   p.weight_bytes = weight_bytes;
@@ -61,7 +61,7 @@ inline void AddPlaces(const std::string& model,
   }
 }
 
-// The model's engine runs on both GPUs of one of these pairs.
+// Lets the model's engine run on both GPUs of any one of these pairs.
 inline void AddPairs(const std::string& model,
                      const std::vector<std::vector<std::string>>& pairs,
                      config::Fleet* fleet) {
@@ -74,7 +74,7 @@ inline void AddPairs(const std::string& model,
   }
 }
 
-// Models of so many GiB of weights each, on so many GPUs.
+// Returns a fleet of models with so many GiB of weights each, on so many GPUs.
 inline config::Fleet FleetOf(const std::vector<double>& weights_gib,
                              size_t gpus) {
   config::Fleet fleet;
@@ -92,13 +92,13 @@ inline config::Fleet FleetOf(const std::vector<double>& weights_gib,
 using Gpus = std::map<std::string, GpuMemory>;
 using Demands = std::map<std::string, Demand>;
 
-// Two GPUs of this size, with pools of that.
+// Returns two GPUs with this memory and pools of this size.
 inline Gpus Two(double memory_gib, double pool_gib) {
   const GpuMemory gpu = {memory_gib * kGib, pool_gib * kGib};
   return {{"GPU-0", gpu}, {"GPU-1", gpu}};
 }
 
-// The plan by which these engines serve, and no others.
+// Returns the plan by which these engines serve, and no others.
 inline StandingPlan Serving(const config::Fleet& fleet,
                             const std::vector<std::string>& engines) {
   StandingPlan plan;

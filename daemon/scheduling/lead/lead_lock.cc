@@ -57,7 +57,7 @@ absl::StatusOr<LeadLock> LeadLock::Take(const std::string& folder,
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid()) return base::Cannot("open", path);
   const bool is_free = flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
-  // The file that was opened may have been replaced since.
+  // The file that was opened may have been replaced in the meantime.
   if (!is_free || !MarkOf(lock.get()).IsSameFile(MarkOf(path))) {
     return absl::FailedPreconditionError("another daemon leads");
   }
@@ -72,8 +72,8 @@ absl::StatusOr<LeadLock> LeadLock::TakeFromStopped(const std::string& folder,
                                                    const Contender& who,
                                                    const FileMark& seen) {
   const std::string path = PathIn(folder), next = path + ".next";
-  // Only one of several contenders takes the lead; it lets go of this lock when
-  // it has.
+  // Only one of several contenders takes the lead; it releases this lock once
+  // it has the lead.
   const driver::Descriptor turn(open((path + ".turn").c_str(),
                                      O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
                                      0600));
@@ -128,7 +128,7 @@ Contender LeaderNamed(const std::string& folder) {
 bool IsLed(const std::string& folder) {
   const driver::Descriptor lock(
       open(PathIn(folder).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  // A contender that tries while this lock is held, for some µs, tries again.
+  // If a contender tries while this lock is held, for some µs, it tries again.
   return lock.valid() && flock(lock.get(), LOCK_SH | LOCK_NB) != 0;
 }
 

@@ -13,8 +13,8 @@
 
 namespace fineserve::lead {
 
-// Identifies a file and its last write. Two files that had one path after each
-// other differ. All 0 if there is no file.
+// Identifies a file and its last write. Two successive files with the same path
+// have different marks. All fields are 0 if there is no file.
 struct FileMark {
   uint64_t device = 0;
   uint64_t inode = 0;
@@ -29,7 +29,7 @@ struct FileMark {
 FileMark MarkOf(const std::string& path);
 FileMark MarkOf(int descriptor);
 
-// A process that leads, or wants to.
+// A process that leads or tries to.
 struct Contender {
   pid_t pid = 0;
   std::string gpu;    // UUID of its daemon's GPU
@@ -37,26 +37,27 @@ struct Contender {
 };
 
 // The lead of a runtime folder: its file leader.lock, locked (flock) by the one
-// process that leads; the kernel releases it when that process ends. The file
-// names the leader, "PID GPU\nFLEET\n", and still names the last one when the
-// lead is free. Its time of modification changes as long as the leader is well.
-// A process whose lock is on a file that has been replaced does not lead.
-// Confined to a thread.
+// process that leads; the kernel releases the lock when that process ends. The
+// file names the leader, "PID GPU\nFLEET\n", and still names the last leader
+// when the lead is free. Its modification time changes as long as the leader is
+// healthy. A process whose lock is on a file that has been replaced does not
+// lead. Confined to a thread.
 class LeadLock {
  public:
   // Takes the lead for `who`, whose pid is this process's. FailedPrecondition
   // if another process has it.
   static absl::StatusOr<LeadLock> Take(const std::string& folder,
                                        const Contender& who);
-  // Takes the lead from a process that holds it but does nothing: the file is
-  // still as it was at `seen`. FailedPrecondition if it has changed, or another
-  // process is about to take the lead.
+  // Takes the lead from a process that holds it but does nothing: the file must
+  // still be as it was at `seen`. FailedPrecondition if it has changed, or
+  // another process is about to take the lead.
   static absl::StatusOr<LeadLock> TakeFromStopped(const std::string& folder,
                                                   const Contender& who,
                                                   const FileMark& seen);
 
-  // To be called once a second, to show that the leader is well. Makes the file
-  // again if it was removed. FailedPrecondition if another process leads now.
+  // Shows that the leader is healthy; to be called once a second. Creates the
+  // file again if it was removed. FailedPrecondition if another process leads
+  // now.
   absl::Status Hold();
   bool was_taken_from_stopped() const { return was_taken_from_stopped_; }
 
@@ -78,12 +79,12 @@ class LeadLock {
 
 // The lock's file as it is now.
 FileMark MarkOfLead(const std::string& folder);
-// Returns the leader, or else the last one. All fields are empty if there never
-// was one.
+// Returns the leader or, if there is none, the last one. All fields are empty
+// if there never was one.
 Contender LeaderNamed(const std::string& folder);
 // True if a process leads now.
 bool IsLed(const std::string& folder);
-// True if `leader` leads, or led, another fleet than `who` would.
+// True if `leader` leads, or led, a different fleet than `who` would.
 bool LeadsAnotherFleet(const Contender& leader, const Contender& who);
 
 }  // namespace fineserve::lead

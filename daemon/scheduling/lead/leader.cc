@@ -17,7 +17,8 @@
 namespace fineserve::lead {
 namespace {
 
-// The part of a trouble's text that stays while its figures change.
+// Returns the part of a trouble's text that stays the same while its figures
+// change.
 std::string WithoutFigures(std::string text) {
   const auto is_figure = [](char c) {
     return absl::ascii_isdigit(c) || c == '.';
@@ -26,7 +27,8 @@ std::string WithoutFigures(std::string text) {
   return text;
 }
 
-// Both in RFC 3339. Negative if either is no such time.
+// Returns the seconds between two times in RFC 3339. Negative if either is not
+// such a time.
 double SecondsBetween(const std::string& then, const std::string& now) {
   absl::Time from, to;
   if (!absl::ParseTime(absl::RFC3339_full, then, &from, nullptr) ||
@@ -38,30 +40,32 @@ double SecondsBetween(const std::string& then, const std::string& now) {
 
 // Reports come every second.
 constexpr uint64_t kFreshNs = 4'000'000'000;
-// Time for which a new leader takes no unheard daemon for gone: as long as one
-// that was heard may be silent.
+// How long a new leader does not consider a daemon gone that it has not heard:
+// as long as a daemon that was heard may be silent.
 constexpr uint64_t kFirstWordNs = kFreshNs;
 // Without a plan file: how long to wait, once all daemons answer, until each of
 // them hears a proxy say which engines serve. Longer than a new daemon needs.
 constexpr uint64_t kProxyPatienceNs = 10'000'000'000;
-// Least change of a target rate that is sent to daemons, in parts of the rate.
+// Least change of a target rate that is sent to daemons, as a fraction of the
+// rate.
 constexpr double kRateChange = 0.1;
 constexpr double kSmallRate = 0.05;  // requests/s
 constexpr size_t kHistoryTold = 200;
 constexpr double kAnyGain = 1e-6;
 // More than the number of plans that a leader, stopped in the middle of a Tick,
-// can send before it finds that it has lost the lead. So those are refused as
-// older ones.
+// can send before it finds that it has lost the lead. So its plans are refused
+// as older ones.
 constexpr uint64_t kBeyondStopped = 1000;
-// Time to wait for all daemons before models without an engine get one on the
-// GPUs that answer.
+// How long to wait for all daemons before models without an engine get one on
+// the GPUs that answer.
 constexpr uint64_t kAllPatienceNs = 60'000'000'000;
-// After a failed start an engine is left alone for this many times the time
+// After a failed start, an engine is left alone for this many times the time
 // allowed for a start. The time doubles with each failure, at most
 // kMostDoublings times.
 constexpr double kShunStarts = 4;
 constexpr int kMostDoublings = 6;
-// Processes' memory is learnt in such steps, so that it rests. Heuristic.
+// The memory of processes is learnt in steps of this size, so that the value is
+// stable. Heuristic.
 constexpr uint64_t kProcessStep = uint64_t{64} << 20;
 
 void Carry(const Decision& decision, StandingPlan* plan) {
@@ -78,7 +82,7 @@ void Carry(const Decision& decision, StandingPlan* plan) {
   }
 }
 
-// A planning, with copies of all that it needs.
+// One planning, with copies of all that it needs.
 struct Planning {
   config::Fleet fleet;
   StandingPlan plan;
@@ -93,7 +97,7 @@ struct Planning {
     absl::StatusOr<Decision> decision =
         Decide(fleet, plan, gpus, demand, experience, may_move, least_gain);
     if (!decision.ok()) return decision;
-    // A place that is to start counts already, so that those in its way end
+    // A place that will start already counts, so that places in its way end
     // first.
     StandingPlan next = plan;
     Carry(*decision, &next);
@@ -181,7 +185,7 @@ void Leader::Heard(const wire::ReportT& report) {
 
 void Leader::LearnProcess(const wire::EngineReportT& engine) {
   const config::FleetEngine* known = fleet_.Engine(engine.name);
-  // One that starts may have its weights on the host for a moment.
+  // An engine that starts may have its weights on the host for a moment.
   if (known == nullptr || !engine.serves || engine.process_bytes == 0) return;
   const uint64_t steps = (engine.process_bytes - 1) / kProcessStep + 1;
   uint64_t& most = process_bytes_[known->model];
@@ -263,7 +267,7 @@ Sightings Leader::Seen() const {
   for (const auto& [gpu, daemon] : daemons_) {
     const bool heard = IsFresh(daemon) && daemon.proxies > 0;
     for (const auto& [engine, sighting] : daemon.engines) {
-      // A daemon with another fleet file may know it as its own, too.
+      // A daemon with another fleet file may also consider the engine its own.
       const config::FleetEngine* known = fleet_.Engine(engine);
       if (known == nullptr || !finding::MeansGpu(known->gpu, gpu)) continue;
       Sighting& s = seen[engine] = sighting;
@@ -434,7 +438,7 @@ std::map<std::string, Demand> Leader::DemandSeen() const {
 void Leader::BeginToPlan(bool may_move) {
   if (decision_.valid()) return;  // the last one takes its time
   planned_from_ = plan_;
-  // Until the window is full, a few requests would pass for a rate.
+  // Until the window is full, a few requests would be mistaken for a rate.
   std::map<std::string, Demand> demand;
   if (IsWindowFull()) demand = DemandSeen();
   const double least_gain =
@@ -500,7 +504,8 @@ bool Leader::TakeRest(const Rest& rest, StandingPlan* next) {
   bool changed = false;
   for (Place& place : next->places) {
     const bool begins = rest.ends.count(place.engine) > 0;
-    // Until its process is gone: one that was asked to end cannot go on.
+    // Stays set until the process is gone, because a process that was asked to
+    // end cannot go on.
     const bool goes_on = place.no_rest && is_here(place.engine);
     const bool no_rest = place.state == PlaceState::kOff && (begins || goes_on);
     if (begins) {
@@ -528,7 +533,7 @@ bool Leader::TakeRates(const std::map<std::string, double>& rates,
     // A rate expected by the fleet file does not replace a rate that a leader
     // has seen.
     if (!seen && place.target_rate > 0) continue;
-    // A model's only replica gets all requests, whatever its rate.
+    // A model's only replica gets all requests, whatever its target rate.
     const bool shares = replicas[fleet_.Engine(place.engine)->model] > 1;
     const double by = std::abs(rate->second - place.target_rate);
     const bool moved =
@@ -554,8 +559,8 @@ void Leader::Publish(StandingPlan next, const std::string& why) {
     if (place.state != PlaceState::kServe) place.target_rate = 0;
     place.no_rest &= place.state == PlaceState::kOff;
   }
-  // Without a plan file the number exceeds every number sent since this machine
-  // started, which proxies may still know.
+  // Without a plan file, the number must exceed every number sent since this
+  // machine started, because proxies may still know those.
   const uint64_t last =
       plan_.number != 0 ? plan_.number : clock_->NowNs() / 1'000'000'000;
   next.number = std::max(last, HighestNumberHeard()) + 1;

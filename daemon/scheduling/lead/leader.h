@@ -28,18 +28,18 @@
 namespace fineserve::lead {
 
 // The leader of a machine's daemons: takes their reports, and gives a numbered
-// plan (design note 0024). Knows nothing of sockets or timers; LeaderServer
-// brings reports and calls Tick. A plan is written before PlanToSend() returns
-// it, so it survives this process. Confined to a thread, except for the
-// planning, which takes tens of ms and has its own thread and copies.
+// plan (design note 0024). Has no sockets or timers; LeaderServer brings
+// reports and calls Tick. A plan is written before PlanToSend() returns it, so
+// it survives this process. Confined to a thread, except for the planning,
+// which takes tens of ms and has its own thread and copies.
 class Leader final : public admission::LeaderSeat {
  public:
-  // The time of day, for the history: RFC 3339, UTC.
+  // Returns the time of day, for the history: RFC 3339, UTC.
   using TimeOfDay = std::function<std::string()>;
 
-  // Goes on from the plan in `store`. `gpu`: UUID of this daemon's GPU. The
-  // fleet has a [planner]. `clock` outlives it. `launch`: std::launch::deferred
-  // plans within Tick.
+  // Continues from the plan in `store`. `gpu`: UUID of this daemon's GPU. The
+  // fleet must have a [planner]. `clock` must outlive this object. `launch`:
+  // std::launch::deferred plans within Tick.
   Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
          const Clock* clock, TimeOfDay time_of_day,
          std::launch launch = std::launch::async);
@@ -48,33 +48,34 @@ class Leader final : public admission::LeaderSeat {
 
   // For a fleet of several machines: sets the term of this leader's plans.
   void SetTerm(uint64_t term) { plan_.term = term; }
-  // The GPUs of machines that are lost, as the fleet writes them. Once their
-  // daemons are silent as well, their models go elsewhere.
+  // Sets the GPUs of machines that are lost, as the fleet writes them. Once
+  // their daemons are silent too, their models go elsewhere.
   void SetLost(std::set<std::string> gpus) { lost_ = std::move(gpus); }
 
-  // To be called once a second. FailedPrecondition: another process leads now,
-  // and this object must no longer be used.
+  // To be called once a second. If it returns FailedPrecondition, another
+  // process leads now, and this object must not be used further.
   absl::Status Hold() { return store_.Hold(); }
 
   // A daemon's answer to the plan.
   void Heard(const wire::ReportT& report);
 
-  // Takes a move one step on, and plans when it is time. About once a second.
+  // Advances a move by one step, and plans when it is time. To be called about
+  // once a second.
   void Tick();
 
   // Returns the plan to send to every daemon; null while nothing is planned.
   std::unique_ptr<wire::PlanT> PlanToSend() const;
   const StandingPlan& plan() const { return plan_; }
-  // Moves that it began since the last call.
+  // Returns the number of moves begun since the last call.
   uint64_t TakeNewMoves() { return std::exchange(new_moves_, 0); }
-  // Number of causes that keep it from planning.
+  // Returns the number of causes that keep the leader from planning.
   size_t trouble_count() const { return Troubles().size(); }
 
   void Describe(wire::PlanStateT* state) const override;
   absl::Status Steer(const wire::SteerT& steer) override;
 
  private:
-  // Record of an engine that did not serve when a move wanted it to.
+  // A record that an engine did not serve when a move wanted it to.
   struct Failure {
     int times = 0;
     uint64_t until_ns = 0;  // it is left alone
@@ -91,17 +92,17 @@ class Leader final : public admission::LeaderSeat {
   // True if every GPU of the fleet's places has a daemon that answers.
   bool AllAnswer();
   bool IsFresh(const Daemon& daemon) const;
-  // True if the daemon of this GPU, as the fleet writes it, was heard lately.
+  // True if the daemon of this GPU (named as in the fleet) was heard lately.
   bool Answers(const std::string& gpu) const;
-  // The GPUs of lost_ whose daemons are silent, once each has had time to be
-  // heard.
+  // Returns the GPUs of lost_ whose daemons are silent, once each daemon has
+  // had time to be heard.
   std::set<std::string> GoneGpus() const;
   void LeaveLost();
-  // Learns what a model's engines take of the host's memory.
+  // Learns how much host memory a model's engines take.
   void LearnProcess(const wire::EngineReportT& engine);
-  // The fleet with what was learnt where the file does not say it.
+  // Returns the fleet, with learnt values where the file gives none.
   config::Fleet PlannedFleet() const;
-  // Makes the plan name the fleet's places at once, since everything else
+  // Updates the plan to the fleet's places at once, since everything else
   // relies on that; the next Tick gives it a number.
   void FollowFleet();
   // Without a plan file, makes a plan of the engines that serve.
@@ -109,7 +110,7 @@ class Leader final : public admission::LeaderSeat {
   Sightings Seen() const;
   bool MayMove() const;
   bool IsWindowFull() const;
-  // Notes which engines are to serve and do not.
+  // Notes which engines should serve but do not.
   void Watch(const Sightings& seen);
   void TakeAStep(const Sightings& seen);
   // Decides, after a move has ended, whether its target is left alone for a
@@ -118,20 +119,20 @@ class Leader final : public admission::LeaderSeat {
   Experience ExperienceNow() const;
   PlacesOff OffNow() const;
   void BeginToPlan(bool may_move);
-  // Takes the decision under way, if it is ready and the plan is still the one
-  // that it was made from.
+  // Takes the result of the planning under way, if it is ready and the plan has
+  // not changed since the planning began.
   void EndPlanning();
   void Carry(const Decision& decision);
   // Sets target rates. Returns true if they have changed enough to be
   // published.
   bool TakeRates(const std::map<std::string, double>& rates,
                  StandingPlan* next) const;
-  // Sets which places that are off are to end. Returns true if that changes the
-  // plan.
+  // Sets which of the places that are off should end. Returns true if that
+  // changes the plan.
   bool TakeRest(const Rest& rest, StandingPlan* next);
   std::map<std::string, Demand> DemandSeen() const;
-  // Gives `next` the next number and puts it in force, unless it cannot be
-  // written.
+  // Gives `next` the next number and puts it in force, unless the plan cannot
+  // be written.
   void Publish(StandingPlan next, const std::string& why);
   void Lead();
   std::vector<std::string> Troubles() const;

@@ -26,8 +26,8 @@ namespace fineserve::lead {
 inline constexpr double kMemoryGib = 8, kPoolGib = 5;
 
 // A machine with two GPUs, in steps of a second: daemons that keep the newest
-// plan, a hand that runs engines by it, engines that take time to start, and
-// clients. Each of them can be dead. The leader is the real one.
+// plan, a hand that runs engines by this plan, engines that take time to start,
+// and clients. Each of them can be dead. The leader is the real one.
 class LeaderMachine {
  public:
   explicit LeaderMachine(const config::Fleet& fleet) : fleet_(fleet) {
@@ -45,9 +45,10 @@ class LeaderMachine {
   }
 
   void SetRate(const std::string& model, double rate) { rates_[model] = rate; }
-  // The host memory that both daemons report.
+  // Sets the host memory that both daemons report.
   void SetHost(double gib) { host_gib_ = gib; }
-  // Daemons measure a process of as much; one that starts takes ten times that.
+  // Makes daemons measure this many bytes for a process; a process that starts
+  // takes ten times that.
   void SetMeasured(uint64_t bytes) { measured_bytes_ = bytes; }
   void SetSettings(const config::PlannerSettings& s) { fleet_.planner = s; }
 
@@ -62,7 +63,7 @@ class LeaderMachine {
   }
   void KillHand(int seconds) { hand_dead_ = seconds; }
   void Drain(const std::string& gpu, bool on) { gpus_[gpu].drained = on; }
-  // Until false is set, proxies hear of no further plan.
+  // While this is on, proxies get no further plan.
   void DeafenProxies(bool on) { proxies_are_deaf_ = on; }
   void KillEngine(const std::string& engine) {
     age_.erase(engine);
@@ -84,7 +85,8 @@ class LeaderMachine {
     for (int i = 0; i < n; ++i) Second();
   }
 
-  // From now on no process dies: every model is answered all the time.
+  // Expects from now on that every model is answered all the time, since no
+  // process dies.
   void ExpectAnswers() { expects_answers_ = true; }
 
   const StandingPlan& plan() const { return plan_; }
@@ -95,7 +97,7 @@ class LeaderMachine {
     for (const auto& [engine, age] : age_) running.insert(engine);
     return running;
   }
-  // Engines whose processes are there although they are off.
+  // Returns the engines whose processes exist although they are off.
   const std::set<std::string>& resting() const { return resting_; }
   // Pins the model to a GPU, and waits until it serves there alone.
   void Bring(const std::string& model, const std::string& gpu) {
@@ -216,7 +218,7 @@ class LeaderMachine {
       engine->process_bytes = (engine->serves ? 1 : 10) * measured_bytes_;
       engine->here =
           e.may_evict && (resting_.count(e.name) > 0 || age_.count(e.name) > 0);
-      // Every fifth second it has no request in progress.
+      // Every fifth second, the engine has no request in progress.
       engine->running =
           engine->serves && clock_.NowNs() / kSecond % 5 != 0 ? 2 : 0;
       report.engines.push_back(std::move(engine));
@@ -285,7 +287,7 @@ class LeaderMachine {
   bool expects_answers_ = false;
 };
 
-// Three models of 1 GiB; 3 GiB are left beside each pool.
+// Returns three models of 1 GiB; 3 GiB are left beside each pool.
 inline config::Fleet Three() {
   config::Fleet fleet = FleetOf({1, 1, 1}, 2);
   fleet.planner.window_s = 20;
@@ -295,7 +297,8 @@ inline config::Fleet Three() {
   return fleet;
 }
 
-// The same on four GPUs, and a fourth model of 4 GiB on one of two pairs.
+// Returns the same on four GPUs, and a fourth model of 4 GiB on one of two
+// pairs.
 inline config::Fleet WithAPair() {
   config::Fleet fleet = FleetOf({1, 1, 1}, 4);
   fleet.planner = Three().planner;
@@ -304,8 +307,8 @@ inline config::Fleet WithAPair() {
   return fleet;
 }
 
-// The same three, whose processes take a GiB of host memory each, and rest: one
-// takes another GiB in the store.
+// Returns the same three models, whose processes take a GiB of host memory each
+// and may rest. A resting one takes another GiB in the store.
 inline config::Fleet ThreeThatRest() {
   config::Fleet fleet = Three();
   for (config::FleetModel& m : fleet.models) m.process_bytes = 1ull << 30;

@@ -12,7 +12,7 @@ namespace {
 constexpr double kMilli = 1e-3;
 // Rate assumed for a model without requests, so that it keeps a place.
 constexpr double kLeastRate = 0.01;
-// Heuristics, for a model of which nothing was ever seen or expected.
+// Heuristics, for a model with no known or expected requests.
 constexpr double kGuessedPrompt = 512;
 constexpr double kGuessedAnswer = 128;
 
@@ -25,7 +25,8 @@ double FirstAbove0(double a, double b, double c) {
   return a > 0 ? a : b > 0 ? b : c;
 }
 
-// The planner knows a profile by three words; each model has its own here.
+// Returns the model's profile. The planner identifies a profile by three words;
+// here each model has a separate profile.
 plan::Profile ProfileOf(const config::FleetModel& m, uint32_t ranks) {
   plan::Profile p = {m.name,
                      "",
@@ -51,7 +52,7 @@ Outlook::Outlook(const config::Fleet& fleet, const StandingPlan& plan,
 GpuGroup Outlook::GpusOf(const config::FleetEngine& engine) const {
   GpuGroup gpus;
   for (const std::string& gpu : engine.Gpus()) {
-    // An engine of a fleet with one GPU need not name it.
+    // In a fleet with one GPU, an engine need not name the GPU.
     const auto known =
         std::find_if(gpus_.begin(), gpus_.end(), [&gpu](const auto& entry) {
           return finding::MeansGpu(gpu, entry.first);

@@ -15,7 +15,7 @@ bool Rests(const plan::Plan& plan, const plan::PlaceOff& place) {
                      });
 }
 
-// Null where the GPU's host memory is not known.
+// Returns null if the GPU's host memory is not known.
 const plan::HostUse* HostOf(const plan::Snapshot& s, const plan::Plan& plan,
                             const std::string& gpu) {
   for (const plan::Gpu& g : s.gpus) {
@@ -27,7 +27,8 @@ const plan::HostUse* HostOf(const plan::Snapshot& s, const plan::Plan& plan,
   return nullptr;
 }
 
-// Engines run there already, so nothing refuses them.
+// Names the hosts whose memory is exceeded. Engines already run there, so
+// nothing refuses them.
 void NameFullHosts(const plan::Plan& plan, Rest* rest) {
   for (const plan::HostUse& host : plan.hosts) {
     if (host.process_bytes <= host.host_bytes) continue;

@@ -13,7 +13,7 @@
 
 namespace fineserve::lead {
 
-// The fate of the processes of places that are off.
+// What happens to the processes of places that are off.
 struct Rest {
   std::set<std::string> stays;  // engines
   std::set<std::string> ends;   // memory lacks: of a GPU, or of its machine
@@ -21,9 +21,10 @@ struct Rest {
 };
 
 // Decides which of the places that are off and have a process rest beside all
-// that runs by `plan`, and which end. One that rests already stays while it
-// fits, whatever the rates: what ends comes back only by a start. All stay
-// where the host memory is not known. InvalidArgument as MakePlan's.
+// that runs by `plan`, and which end. An engine that already rests stays while
+// it fits, whatever the rates, because an engine that ends can come back only
+// by a start. All stay if the host memory is not known. InvalidArgument in the
+// same cases as MakePlan.
 absl::StatusOr<Rest> DecideRest(const config::Fleet& fleet,
                                 const StandingPlan& plan,
                                 const std::map<std::string, GpuMemory>& gpus,

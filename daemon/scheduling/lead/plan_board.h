@@ -10,44 +10,45 @@
 
 namespace fineserve::admission {
 
-// The leader, as this daemon's admission asks it for fsctl (design note 0024).
+// The leader, as this daemon's admission uses it for fsctl (design note 0024).
 class LeaderSeat {
  public:
   virtual ~LeaderSeat() = default;
 
-  // Fills in what only the leader knows: everything but `plan` and `leads`.
+  // Fills in what only the leader knows: everything except `plan` and `leads`.
   virtual void Describe(wire::PlanStateT* state) const = 0;
-  // The operator sees the text of an error.
+  // The operator sees the text of an error that this returns.
   virtual absl::Status Steer(const wire::SteerT& steer) = 0;
 };
 
 // The plan that this daemon applies, and the leader if it is in this process.
-// It outlives a change of the fleet, as DrainedEngines does, but not the
-// daemon: the leader sends the plan to the next daemon within a second.
+// It survives a change of the fleet, as DrainedEngines does, but not the end of
+// the daemon: the leader sends the plan to the next daemon within a second.
 // Confined to a thread.
 class PlanBoard {
  public:
-  // Sets whether this daemon's fleet has a planner. Without one no plan holds,
-  // and none is taken from a leader that has an older fleet file.
+  // Sets whether this daemon's fleet has a planner. If not, no plan is in
+  // force, and none is taken from a leader that has an older fleet file.
   void SetPlanned(bool planned);
-  // Does the same as NewestPlan::Take, and logs which plan holds now.
+  // Does the same as NewestPlan::Take, and logs which plan is in force now.
   absl::Status Take(const wire::PlanT& plan);
   const wire::NewestPlan& newest() const { return newest_; }
 
-  // Null: this daemon does not lead. The leader must outlive its seat.
+  // Sets the leader; null if this daemon does not lead. The leader must outlive
+  // its seat.
   void SetLeader(LeaderSeat* leader) { leader_ = leader; }
   LeaderSeat* leader() const { return leader_; }
 
-  // Number of plans that were older than the known one, for example of a leader
-  // that has slept through an election.
+  // Returns the number of plans refused because they were older than the known
+  // one, for example from a leader that has slept through an election.
   uint64_t refused() const { return refused_; }
 
-  // Moves that leaders in this process began.
+  // Counts moves that leaders in this process began.
   void CountMoves(uint64_t more) { moves_ += more; }
   uint64_t moves() const { return moves_; }
 
-  // Sets the reason why no leader plans for this daemon, in one line with the
-  // fix; empty: one does, or will soon. Says it in the log.
+  // Sets and logs the reason why no leader plans for this daemon, in one line
+  // with the fix; empty if a leader does, or will soon.
   void SetTrouble(const std::string& trouble);
   const std::string& trouble() const { return trouble_; }
 

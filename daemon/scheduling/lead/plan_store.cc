@@ -15,7 +15,7 @@ namespace fineserve::lead {
 namespace {
 
 // Lines of history that are kept: when there are twice as many, the older half
-// goes.
+// is removed.
 constexpr size_t kHistoryLines = 1000;
 
 std::vector<std::string> Lines(const std::string& path) {
@@ -85,7 +85,7 @@ absl::Status PlanStore::Hold() {
   return absl::OkStatus();
 }
 
-// A line that cannot be written is lost: the plan itself is what counts.
+// If a line cannot be written, it is lost: only the plan itself matters.
 void PlanStore::Remember(const std::string& line) {
   const std::string path = folder_ + "/plan.history";
   history_.push_back(line);

@@ -23,30 +23,32 @@ namespace fineserve::lead {
 // than a small file's writing.
 class PlanStore {
  public:
-  // For the process that leads. The plan of another fleet is set aside, as
-  // plan.json.other.
+  // Opens the store for the process that leads. A plan of another fleet is set
+  // aside, as plan.json.other.
   static PlanStore Open(const std::string& folder, LeadLock lead);
   // Takes the lead of a folder where one fleet is planned. FailedPrecondition
   // if another process has it.
   static absl::StatusOr<PlanStore> Open(const std::string& folder);
-  // For a leader without followers: remembers its history and keeps no file.
+  // For a leader without followers: keeps its history in memory and writes no
+  // file.
   static PlanStore Unkept() { return PlanStore(absl::nullopt, ""); }
 
-  // The plan of the last leader: NotFound if there is none, InvalidArgument if
-  // the file is none of ours.
+  // Returns the plan of the last leader: NotFound if there is none,
+  // InvalidArgument if the file is not one of ours.
   absl::StatusOr<StandingPlan> Read() const;
-  // To be called once a second. Does the same as LeadLock::Hold, and writes the
+  // To be called once a second. Does the same as LeadLock::Hold. Writes the
   // plan again if it was removed, or if a former leader, stopped in the middle
-  // of a Write, wrote its own when it woke up. FailedPrecondition if another
-  // process leads now.
+  // of a Write, wrote its own plan when it woke up. FailedPrecondition if
+  // another process leads now.
   absl::Status Hold();
-  // True if the last leader is alive but stopped, and has only lost the lead.
+  // True if the last leader is still alive but stopped, and so has only lost
+  // the lead.
   bool was_taken_from_stopped() const {
     return lead_ && lead_->was_taken_from_stopped();
   }
-  // Replaces the plan and adds a line to the history, if it is not empty. If
+  // Replaces the plan, and adds the line to the history if it is not empty. If
   // the plan cannot be written (Unavailable), or another process leads now
-  // (FailedPrecondition), the one that is there stays.
+  // (FailedPrecondition), the former plan stays.
   absl::Status Write(const StandingPlan& plan, const std::string& history_line);
   // The last lines, oldest first.
   std::vector<std::string> History(size_t most) const;

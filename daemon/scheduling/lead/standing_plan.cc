@@ -29,7 +29,7 @@ Move MoveOf(const json& j) {
           j.at("from").get<std::string>(), j.at("why").get<std::string>()};
 }
 
-// Throws nlohmann's exceptions where something is missing.
+// Throws nlohmann's exceptions if something is missing.
 absl::StatusOr<StandingPlan> PlanOf(const json& j) {
   StandingPlan plan;
   plan.number = j.at("number").get<uint64_t>();
@@ -90,7 +90,8 @@ void Adapt(const config::Fleet& fleet, StandingPlan* plan) {
   const bool lost = (!move.to.empty() && plan->Find(move.to) == nullptr) ||
                     (!move.from.empty() && plan->Find(move.from) == nullptr);
   if (!lost) return;
-  // Whichever of the two is left serves: it may be the model's only one.
+  // If one of the two is left, it serves, because it may be the model's only
+  // one.
   for (const std::string& engine : {move.from, move.to}) {
     if (Place* left = plan->Find(engine)) left->state = PlaceState::kServe;
   }

@@ -17,7 +17,7 @@ namespace fineserve::lead {
 
 using wire::PlaceState;
 
-// One of the places of the fleet file.
+// One place of the fleet file.
 struct Place {
   std::string engine;
   PlaceState state = PlaceState::kOff;
@@ -26,9 +26,9 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-// A change of the engine that serves a model, while it is under way: `to`
-// starts, then serves while `from` retires. Without `from` the model gets one
-// engine more, without `to` one less.
+// A change, under way, of the engine that serves a model: `to` starts, then
+// serves while `from` retires. Without `from`, the model gets one more engine;
+// without `to`, one less.
 struct Move {
   std::string model;
   std::string to;
@@ -36,11 +36,11 @@ struct Move {
   std::string why;
   bool operator==(const Move&) const = default;
 };
-// "chat moves from chat-0 to chat-1 (why)".
+// Returns "chat moves from chat-0 to chat-1 (why)".
 std::string Describe(const Move& move);
 
 // The plan in force, with the operator's orders: all that a new leader needs to
-// go on.
+// continue.
 struct StandingPlan {
   uint64_t number = 0;        // 0: nothing is planned yet
   uint64_t term = 0;          // of its leader; 0: there is one machine
@@ -52,29 +52,30 @@ struct StandingPlan {
   std::map<std::string, std::string> pins;  // GPU's UUID by model
   bool operator==(const StandingPlan&) const = default;
 
-  // Null if the plan does not name it.
+  // Returns null if the plan does not name the engine.
   Place* Find(absl::string_view engine);
   const Place* Find(absl::string_view engine) const;
   PlaceState StateOf(absl::string_view engine) const;  // kOff if not named
 };
 
-// Makes the plan name the fleet's places, and no others. New ones are off. A
-// move of an engine that is gone ends: the other one serves.
+// Makes the plan name the fleet's places, and no others. New places are off. If
+// an engine of a move is gone, the move ends and its other engine serves.
 void Adapt(const config::Fleet& fleet, StandingPlan* plan);
 
-// Takes what runs on `lost` GPUs, whole UUIDs or as the fleet writes them, out
-// of the plan: those machines are gone, and their models go elsewhere. A move
-// from such a GPU ends at its target, a move to one ends at its source. Returns
-// true if anything changed.
+// Takes everything that runs on `lost` GPUs (whole UUIDs, or as the fleet
+// writes them) out of the plan, because their machines are gone; the models go
+// elsewhere. A move from such a GPU ends at its target, and a move to one ends
+// at its source. Returns true if anything changed.
 bool TakeOff(const config::Fleet& fleet, const std::set<std::string>& lost,
              StandingPlan* plan);
 
-// The plan as JSON, and back: InvalidArgument, in one line, if it is none.
+// Converts the plan to JSON and back. InvalidArgument, in one line, if the text
+// is not a plan.
 std::string PlanText(const StandingPlan& plan);
 absl::StatusOr<StandingPlan> ParsePlan(absl::string_view text);
 
-// One line of JSON for the history: number, time (RFC 3339, UTC), why, and the
-// states of the places that are not off.
+// Returns one line of JSON for the history: number, time (RFC 3339, UTC), why,
+// and the states of the places that are not off.
 std::string HistoryLine(const StandingPlan& plan, absl::string_view time,
                         absl::string_view why);
 

@@ -9,22 +9,24 @@
 
 namespace fineserve::sched {
 
-// Prompts that an engine was sent and has not prefilled yet. It fills them in
-// order, so a first token shows that the prompts before it are done as well.
-// Between first tokens, and for answers that show none (not streamed), the rest
-// is predicted; once that is 0, all prompts count as done, even if some first
-// token is still to come. Confined to one thread.
+// The prompts that were sent to an engine and are not prefilled yet. The engine
+// fills them in order, so a first token shows that the prompts before it are
+// done too. Between first tokens, and for answers that show none (not
+// streamed), the rest is predicted; once that is 0, all prompts count as done,
+// even if some first token is still to come. Confined to one thread.
 class Backlog {
  public:
   void Add(RequestId id, uint32_t tokens, Micros now, const Predictor& engine);
 
-  // The first token of the request came.
+  // Records that the first token of the request came.
   void FirstToken(RequestId id, Micros now);
 
-  // The request ended or was cancelled; prompts before it may still be filling.
+  // Records that the request ended or was cancelled; prompts before it may
+  // still be filling.
   void Remove(RequestId id);
 
-  // Tokens left at `now`, on an engine whose steps `engine` predicts.
+  // Returns the tokens left at `now`, on an engine whose steps `engine`
+  // predicts.
   uint64_t Tokens(Micros now, const Predictor& engine) const;
 
  private:

@@ -6,11 +6,11 @@
 namespace fineserve::sched {
 namespace {
 
-// Heuristic: a request that has outgrown the average is taken to go on for a
-// while.
+// Heuristic: a request that has outgrown the average is assumed to continue for
+// this many tokens.
 constexpr uint32_t kOutgrownTokens = 64;
 // Smallest batch, as a part of a full one and in sequences, to which one
-// client's SLO may cut an engine that also serves others. Heuristics.
+// client's SLO may limit an engine that also serves others. Heuristics.
 constexpr uint32_t kLeastBatchPart = 8;
 constexpr uint32_t kLeastBatch = 4;
 
@@ -54,7 +54,7 @@ uint32_t EngineLoad::MostSequences(const ModelSpec& model,
     slo_tpot = *tpots_.begin();
   }
   if (slo_tpot == 0) return model.max_batch;
-  // If the model has no SLO, this one is a client's.
+  // If the model has no SLO, this SLO is a client's.
   const uint32_t least = model.slo_tpot == 0 ? LeastBatch(model) : 1;
   return std::min(model.max_batch,
                   std::max(least, SloBatch(ProfileOf(model),
@@ -68,8 +68,8 @@ uint64_t EngineLoad::free_tokens() const {
 
 Caps EngineLoad::LiveCaps(const ModelSpec& model, Micros now) const {
   const uint64_t backlog = Predict(model, now).backlog_tokens;
-  // Two steps' worth, the one under way and the next, so that the engine never
-  // waits for the scheduler.
+  // The tokens of two steps, the one under way and the next, so that the engine
+  // never waits for the scheduler.
   const uint64_t two_steps = 2 * uint64_t{model.chunk_tokens};
   const uint32_t most =
       free_tokens() == 0 ? 0 : MostSequences(model, model.slo_tpot);

@@ -36,31 +36,32 @@ struct Demand {
 
 using verdict::WaitedFor;
 
-// Tokens to keep free for a request's further output: the average output of its
-// model's requests, at most what it may still generate, and no further ahead
-// than a horizon within which others end. `max_tokens` 0: no limit.
+// Returns the tokens to keep free for a request's further output: the average
+// output of its model's requests, but at most what the request may still
+// generate, and no further ahead than a horizon within which others end.
+// `max_tokens` 0: no limit.
 uint32_t GrowthTokens(uint32_t expected_output, uint32_t generated,
                       uint32_t max_tokens);
 
 // The requests sent to an engine, and the capacity that they leave. KV is
 // booked before a request is sent, so that at any later time the running
 // requests are expected to have room for their prompts, tails and output
-// (kv_booking.h). So an engine hardly ever queues or preempts a request.
-// `model` is the same in every call. Confined to one thread.
+// (kv_booking.h). So an engine rarely queues or preempts a request. `model` is
+// the same in every call. Confined to one thread.
 class EngineLoad {
  public:
-  // `learnt`: what the engine taught before.
+  // `learnt`: what was learnt about the engine before.
   explicit EngineLoad(const Corrections& learnt = {}) : learnt_(learnt) {}
 
   void SetKv(KvRoom room) { room_ = room; }
   const KvRoom& kv() const { return room_; }
 
-  // N_max − running and T_max − backlog, from compute and memory.
+  // Returns N_max − running and T_max − backlog, from compute and memory.
   Caps LiveCaps(const ModelSpec& model, Micros now) const;
 
-  // The reason why a request cannot start at once; kNothing if it can: it is
-  // within the caps (a prompt longer than T_max only on an engine that fills
-  // nothing else), and its KV is free.
+  // Returns the reason why a request cannot start at once; kNothing if it can.
+  // It can start if it is within the caps (a prompt longer than T_max only on
+  // an engine that fills nothing else), and its KV is free.
   WaitedFor Lacks(const ModelSpec& model, const Demand& demand,
                   Micros now) const;
   bool Takes(const ModelSpec& model, const Demand& demand, Micros now) const {
@@ -69,25 +70,27 @@ class EngineLoad {
 
   Predictor Predict(const ModelSpec& model, Micros now) const;
 
-  // Estimated µs until `ends` (≥ 1) of the running requests have ended, by
-  // their expected lengths. Requests that follow them are taken to be as long.
-  // 0 if none runs.
+  // Returns the estimated µs until `ends` (≥ 1) of the running requests have
+  // ended, by their expected lengths. Requests that follow them are assumed to
+  // be equally long. 0 if none runs.
   Micros EndsIn(const ModelSpec& model, uint32_t ends) const;
 
   void Start(RequestId id, const ModelSpec& model, const Demand& demand,
              Micros now);
-  // The request runs already and its prompt is filled, since an earlier
-  // scheduler sent it.
+  // Adds a request that already runs and whose prompt is filled, since an
+  // earlier scheduler sent it.
   void Adopt(RequestId id, const Demand& demand);
-  // The first token of the request came. False if it was seen before.
+  // Records that the first token of the request came. Returns false if it was
+  // seen before.
   bool FirstToken(RequestId id, Micros now);
-  // The whole answer is there `now`; call it before Finish. Teaches how long
-  // steps take. If the first token was not seen, returns when it most likely
-  // came: prompt and output each took the predicted part of the answer's time.
-  // nullopt if it was seen.
+  // Records that the whole answer is there at `now`; to be called before
+  // Finish. Learns from it how long steps take. If the first token was not
+  // seen, returns when it most likely came, assuming that prompt and output
+  // each took the predicted part of the answer's time. nullopt if it was seen.
   absl::optional<Micros> CameWhole(RequestId id, const ModelSpec& model,
                                    uint32_t output_tokens, Micros now);
-  // The request has `generated` tokens, and `growth` more are kept free for it.
+  // Records that the request has `generated` tokens, and keeps `growth` more
+  // free for it.
   void Progress(RequestId id, uint32_t generated, uint32_t growth);
   void Finish(RequestId id);
 
@@ -106,29 +109,30 @@ class EngineLoad {
     Micros predicted = 0;    // TTFT with κ = 1
     bool guessed = false;    // by a guessed profile
     bool seen = false;       // its first token
-    // Time of its start or, once that is seen, of its first token; nullopt if
-    // it was adopted. The next one is sequence_us_ at that time.
+    // When it started or, once its first token is seen, when that came; nullopt
+    // if it was adopted. `sequence_us` is sequence_us_ at that time.
     absl::optional<Micros> since;
     double sequence_us = 0;
   };
   // Books what the request takes.
   Running& Enter(RequestId id, const Demand& demand, bool seen);
   // Books what the request takes from now on. Its former claim must be removed
-  // before.
+  // first.
   void Book(Running* r, uint32_t growth);
-  // The model's profile, with this engine's reads from another GPU.
+  // Returns the model's profile, including this engine's reads from another
+  // GPU.
   Profile ProfileOf(const ModelSpec& model) const;
   Predictor Uncorrected(const ModelSpec& model) const;
-  // From now on the request fills or answers.
+  // Records that the request fills or answers from now on.
   void Mark(Running* r, Micros now);
-  // Counts the time until `now` for the running requests.
+  // Adds the time until `now` for the running requests.
   void CountTime(Micros now);
-  // Time for the tokens after the first one with κ = 1, beside as many
-  // sequences as ran on average since the request was marked.
+  // Returns the time for the tokens after the first one with κ = 1, beside as
+  // many sequences as ran on average since the request was marked.
   double DecodeTime(const Running& r, const ModelSpec& model,
                     uint32_t output_tokens, Micros now) const;
-  // Largest number of sequences that may run together if `slo_tpot` is the
-  // strictest SLO among them; 0: none has an SLO.
+  // Returns the largest number of sequences that may run together if `slo_tpot`
+  // is the strictest SLO among them; 0: none of them has an SLO.
   uint32_t MostSequences(const ModelSpec& model, Micros slo_tpot) const;
 
   KvRoom room_;

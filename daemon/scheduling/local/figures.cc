@@ -1,4 +1,5 @@
-// LocalScheduler's reports about itself; local_scheduler.cc decides.
+// The reports of LocalScheduler about itself; local_scheduler.cc makes the
+// decisions.
 
 #include "daemon/scheduling/local/local_scheduler.h"
 

@@ -6,7 +6,7 @@
 namespace fineserve::sched {
 namespace {
 
-// So that the squares of 2¹⁶ sequences have room in 64 bits.
+// The limit makes the sum of the squares of 2¹⁶ sequences fit into 64 bits.
 uint64_t SquareOf(const KvClaim& claim) {
   const uint64_t end = std::min(claim.end(), (uint64_t{1} << 24) - 1);
   return end * end;

@@ -10,7 +10,7 @@
 
 namespace fineserve::sched {
 
-// Limit on how far ahead growth is looked at: some seconds of decoding, within
+// Limit on how far ahead growth is considered: some seconds of decoding, within
 // which as many other requests end. Heuristic.
 inline constexpr uint32_t kHorizonTokens = 512;
 
@@ -44,7 +44,7 @@ class KvBooking {
 
   // Tokens to keep for them all.
   uint64_t Tokens() const;
-  // The same if this one joined them.
+  // Returns the same as if this claim joined them.
   uint64_t TokensWith(const KvClaim& claim) const;
 
  private:
@@ -52,7 +52,7 @@ class KvBooking {
   static constexpr uint32_t kStepTokens = 16;
   static constexpr size_t kSteps = kHorizonTokens / kStepTokens + 1;
 
-  // Those that end after the same number of steps.
+  // The sequences that end after the same number of steps.
   struct Cohort {
     uint64_t present = 0;
     uint64_t slopes = 0;
@@ -63,7 +63,7 @@ class KvBooking {
   std::array<Cohort, kSteps> cohorts_;
   uint64_t ends_ = 0;     // Σ end
   uint64_t squares_ = 0;  // Σ end²
-  // Tokens(), which is asked for more often than claims change.
+  // The result of Tokens(), which is called more often than claims change.
   mutable absl::optional<uint64_t> tokens_;
 };
 

@@ -7,8 +7,8 @@
 namespace fineserve::sched {
 namespace {
 
-// Growth of a sequence over kHorizonTokens steps: the groups that keep
-// everything grow, a window has reached its size.
+// Returns the growth of a sequence over kHorizonTokens steps: groups that keep
+// all tokens grow, while a window has reached its size.
 uint64_t SlopeOf(const KvRoom& room) {
   uint64_t slope = 0;
   for (const abi::KvGroups& g : room.shape.groups) {

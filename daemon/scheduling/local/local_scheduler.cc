@@ -8,10 +8,11 @@
 namespace fineserve::sched {
 namespace {
 
-// Before any request has finished. Heuristic, from chat traces.
+// The output expected before any request has finished. Heuristic, from chat
+// traces.
 constexpr double kFirstExpectedOutput = 256;
 constexpr double kOutputWeight = 0.05;
-// Decisions need not come more often while an engine works.
+// Decisions are not needed more often than this while an engine works.
 constexpr Micros kLeastWait = 1000;
 
 Micros Deadline(Micros arrival, Micros slo) {
@@ -271,8 +272,8 @@ Demand LocalScheduler::DemandOf(const Request& request,
   return {s.prompt_tokens, GrowthOf(s, engine, 0), TpotOf(s)};
 }
 
-// The engine serves others, too, so a client may ask for no less than the
-// model's SLO. (If that has none, EngineLoad keeps a least batch.)
+// The engine also serves others, so a client cannot ask for less than the
+// model's SLO. (If the model has none, EngineLoad keeps a least batch.)
 Micros LocalScheduler::TpotOf(const Submission& s) const {
   const ModelSpec& spec = ModelOf(s.model).spec;
   return s.slo_tpot_us == 0 ? spec.slo_tpot
@@ -282,7 +283,7 @@ Micros LocalScheduler::TpotOf(const Submission& s) const {
 uint32_t LocalScheduler::GrowthOf(const Submission& s, const EngineLoad& engine,
                                   uint32_t generated) const {
   const auto expected = static_cast<uint32_t>(ModelOf(s.model).expected_output);
-  // KV that the engine can never have need not be kept free.
+  // KV that the engine can never have does not need to be kept free.
   return GrowthThatFits(engine.kv(), uint64_t{s.prompt_tokens} + generated,
                         GrowthTokens(expected, generated, s.max_tokens),
                         generated == 0 ? Phase::kFilling : Phase::kAnswering);
@@ -311,8 +312,8 @@ WaitedFor LocalScheduler::WhyItWaited(const Request& request) const {
   return request.round == round_ ? WaitedFor::kNothing : request.lacks;
 }
 
-// If `chosen` has just failed the request, another engine takes it, even a full
-// one, because the request has been accepted.
+// Returns `chosen`, unless it has just failed the request: then another engine
+// takes it, even a full one, because the request has been accepted.
 ReplicaId LocalScheduler::PlaceOf(const Request& request, ReplicaId chosen,
                                   Micros now) const {
   const Submission& s = request.submission;
@@ -424,7 +425,8 @@ absl::optional<Opening> LocalScheduler::OpeningFor(RequestId id,
   return OpeningOf(model, r, model.figures.queued - 1, now);
 }
 
-// A model without an engine, or a request that fits none, is no overload.
+// Counts a refusal. If a model has no engine, or a request fits none, that is
+// not an overload.
 void LocalScheduler::CountRefusal(const Request& request, Refusal refusal,
                                   Micros now) {
   if (refusal != Refusal::kDeadline && refusal != Refusal::kQueueFull) return;
@@ -510,7 +512,7 @@ Micros LocalScheduler::NextWake(Micros now) const {
   for (const auto& [id, engine] : engines_) {
     const Model& model = ModelOf(engine.model);
     const Predictor predictor = Predict(id, now);
-    // Without a backlog the engine takes the next request at once, or it lacks
+    // Without a backlog, the engine takes the next request at once, or lacks
     // something that only an event can bring.
     if (model.figures.queued == 0 || predictor.backlog_tokens == 0) continue;
     wake = std::min(wake, now + std::max(predictor.FullStep(), kLeastWait));

@@ -28,8 +28,8 @@ struct Submission : verdict::Terms {
   ModelId model{0};
   Micros arrival = 0;
   bool asked_before = false;  // of another scheduler, which counts it
-  // The engine that has just failed the request, which starts on another one if
-  // there is one.
+  // The engine that has just failed the request, which then starts on another
+  // engine if there is one.
   absl::optional<ReplicaId> avoid = {};
 };
 
@@ -43,7 +43,8 @@ struct Decision {
   Refusal refusal = Refusal::kDeadline;  // of a rejection
   Micros retry_after = 0;  // of a rejection: until its model's queue is empty
   Micros predicted_ttft = 0;  // from its arrival
-  // The reason why the first Decide after its Submit did not decide it.
+  // The reason why the first Decide after the request's Submit did not decide
+  // it.
   WaitedFor waited_for = WaitedFor::kNothing;
 };
 
@@ -51,7 +52,7 @@ struct ModelFigures {
   uint32_t queued = 0;    // degraded ones too
   uint32_t degraded = 0;  // of those queued
   uint64_t queued_tokens = 0;
-  // Those that another scheduler was asked for first, and counts.
+  // Requests that another scheduler was asked for first, and counts.
   uint32_t tied = 0, tied_degraded = 0;
   uint64_t tied_tokens = 0;
   uint64_t admitted = 0, admitted_degraded = 0, cancelled = 0;
@@ -80,7 +81,7 @@ struct Opening {
   Micros in = 0;  // about, from now; 0: at once; kNever: no engine takes any
 };
 
-// Wait of a new prompt for its turn.
+// How long a new prompt waits for its turn.
 struct Outlook {
   Micros us = 0;      // until those before it are filled and one can start
   bool full = false;  // none can start now
@@ -113,97 +114,102 @@ class LocalScheduler final : private Host {
  public:
   // At most this many requests wait at a time.
   static constexpr size_t kMostQueued = 1'000'000;
-  // The ageing share of degraded requests: one start in this many. Heuristic,
-  // like kDefaultFloorShare.
+  // The ageing of degraded requests: after this many other starts, one of them
+  // starts. Heuristic, like kDefaultFloorShare.
   static constexpr uint32_t kMostPassed = 10;
 
   LocalScheduler(std::vector<ModelSpec> models, std::unique_ptr<Policy> policy);
 
-  // Puts an engine into service with the KV that it has; called again when that
-  // changes. InvalidArgument for an unknown model, or for another one than
-  // before.
+  // Puts an engine into service with the KV that it has; called again when the
+  // KV changes. InvalidArgument for an unknown model, or for a different model
+  // than before.
   absl::Status SetEngine(ReplicaId engine, ModelId model, KvRoom room);
 
-  // For engines that share a pool, where a start on one of them takes from what
-  // the others may have: Decide calls `update`, which calls SetEngine for them,
-  // before it considers another engine than the one that it started requests
-  // on. Without it, rooms do not depend on each other.
+  // Sets `update` for engines that share a pool, where a start on one engine
+  // takes from what the others may have. Decide calls `update`, which calls
+  // SetEngine for these engines, before it considers another engine than the
+  // one that it started requests on. Without `update`, rooms do not depend on
+  // each other.
   void SetUpdateRooms(std::function<void()> update) {
     update_rooms_ = std::move(update);
   }
 
-  // Forgets the engine and the requests that it ran, whose clients learn of it
-  // from their broken connections.
+  // Forgets the engine and the requests that ran on it, whose clients notice it
+  // by their broken connections.
   void EngineGone(ReplicaId engine);
 
-  // InvalidArgument for an unknown model or an empty prompt, AlreadyExists for
-  // an id that still lives. Otherwise Decide will give the decision.
+  // Adds the request; a later Decide gives the decision. InvalidArgument for an
+  // unknown model or an empty prompt, AlreadyExists for an id that is still in
+  // use.
   absl::Status Submit(const Submission& submission);
 
-  // The request runs on `engine` already: an earlier scheduler sent it. It
-  // counts in no figure. NotFound if the engine is not in service, otherwise as
-  // Submit.
+  // Adds a request that already runs on `engine`, because an earlier scheduler
+  // sent it. It counts in no figure. NotFound if the engine is not in service;
+  // otherwise as Submit.
   absl::Status Adopt(const Submission& submission, ReplicaId engine);
 
-  // The following ignore unknown ids, since a request may end on both sides at
-  // once.
+  // The following functions ignore unknown ids, since a request may end on both
+  // sides at the same time.
   void Cancel(RequestId id);
-  // Another scheduler, which had the request too, has admitted it: here it ends
-  // as if it had never come, and counts in no figure.
+  // Ends a request that another scheduler, which also had it, has admitted:
+  // here it ends as if it had never come, and counts in no figure.
   void Withdraw(RequestId id);
   void FirstToken(RequestId id, Micros now);
-  // The request has generated `generated_tokens` by now (at most as many as it
-  // may). Books their KV, and room for those still expected.
+  // Records that the request has generated `generated_tokens` by now (at most
+  // as many as it may). Books their KV, and room for the tokens still expected.
   void Progress(RequestId id, uint32_t generated_tokens);
-  // The whole answer came, with `output_tokens`. It teaches how long the
-  // engine's steps take. If its first token was not seen, it counts by when
-  // that most likely came (EngineLoad). Call it before Finished.
+  // Records that the whole answer came, with `output_tokens`. It shows how long
+  // the engine's steps take. If its first token was not seen, the answer counts
+  // by when that token most likely came (EngineLoad). To be called before
+  // Finished.
   void CameWhole(RequestId id, uint32_t output_tokens, Micros now);
   // `output_tokens` is what the engine reported; 0: unknown.
   void Finished(RequestId id, uint32_t output_tokens);
 
-  // O(log n), and O(log n) for each decision, with policy "fineserve". Call
-  // after events, and at the time that NextWake gives.
+  // Decides about the waiting requests. With policy "fineserve", takes O(log
+  // n), and O(log n) for each decision. To be called after events, and at the
+  // time that NextWake gives.
   std::vector<Decision> Decide(Micros now);
 
-  // Time at which Decide may have news even if nothing happens: a request
-  // becomes late, or an engine has filled what it was sent. kNever if only an
-  // event can bring news. May be in the past.
+  // Returns the time at which Decide may have news even if nothing happens: a
+  // request becomes late, or an engine has filled what it was sent. kNever if
+  // only an event can bring news. May be in the past.
   Micros NextWake(Micros now) const;
 
-  // Goes on counting where an earlier scheduler stopped; what waited there does
-  // not wait here.
+  // Continues to count where an earlier scheduler stopped; the requests that
+  // waited in that scheduler do not wait here.
   void CountOnFrom(ModelId model, const ModelFigures& before);
-  // Goes on with what an earlier scheduler learnt of an engine that is not yet
-  // in service, and of how many tokens a model's answers have.
+  // Continues from what an earlier scheduler learnt about an engine that is not
+  // yet in service, and about how many tokens a model's answers have.
   void LearnFrom(ReplicaId engine, const Corrections& before);
   void LearnFrom(ModelId model, double expected_output);
-  // Corrections learnt from an engine, in service or not.
+  // Returns the corrections learnt from an engine, in service or not.
   Corrections Learnt(ReplicaId engine) const;
 
   size_t models() const { return models_.size(); }
   const ModelSpec& model(ModelId id) const;
   ModelFigures Figures(ModelId model) const;
-  // The model's requests of the last minute.
+  // Returns the model's requests of the last minute.
   const RecentService& Recent(ModelId model) const;
   std::map<ReplicaId, EngineFigures> Engines(Micros now) const;
-  // The part of an engine's figures that needs no prediction; nullopt if the
-  // engine is not in service.
+  // Returns the part of an engine's figures that needs no prediction; nullopt
+  // if the engine is not in service.
   absl::optional<EngineWork> WorkOf(ReplicaId engine) const;
   // Valid until the next event. O(n).
   std::vector<RequestView> Requests() const;
-  // Time until all waiting requests of the model have their first token, over
-  // all its engines; 0 if none is in service.
+  // Returns the time until all waiting requests of the model have their first
+  // token, over all its engines; 0 if none is in service.
   Micros Drain(ModelId model, Micros now) const;
-  // Earliest start of a short prompt that came now, behind all that wait.
+  // Returns the earliest start of a short prompt that came now, behind all that
+  // wait.
   Opening NextOpening(ModelId model, Micros now) const;
-  // Drain and NextOpening together; `us` is 0 if the model has no engine in
-  // service.
+  // Returns Drain and NextOpening together; `us` is 0 if the model has no
+  // engine in service.
   Outlook OutlookOf(ModelId model, Micros now) const;
-  // About how long until all that the engine runs now has ended; 0 if it runs
-  // nothing or is not in service.
+  // Returns approximately how long it takes until everything that the engine
+  // runs now has ended; 0 if it runs nothing or is not in service.
   Micros EndsIn(ReplicaId engine) const;
-  // Earliest start of this request; nullopt if it does not wait.
+  // Returns the earliest start of this request; nullopt if it does not wait.
   absl::optional<Opening> OpeningFor(RequestId id, Micros now) const;
 
  private:
@@ -214,7 +220,8 @@ class LocalScheduler final : private Host {
     std::set<ReplicaId> engines;
     // Late requests that wait to be degraded, by arrival.
     std::set<std::pair<Micros, RequestId>> degraded;
-    // Requests that have overtaken these since one of these last started.
+    // Number of requests that have overtaken the degraded ones since a degraded
+    // one last started.
     uint32_t passed = 0;
     RecentService recent = {};
   };
@@ -249,19 +256,19 @@ class LocalScheduler final : private Host {
   const Model& ModelOf(ModelId id) const { return models_[Number(id)]; }
   Micros TpotOf(const Submission& s) const;
   Demand DemandOf(const Request& request, const EngineLoad& engine) const;
-  // Tokens kept free on `engine` for the request's further output.
+  // Returns the tokens kept free on `engine` for the request's further output.
   uint32_t GrowthOf(const Submission& submission, const EngineLoad& engine,
                     uint32_t generated) const;
-  // A new request. InvalidArgument, AlreadyExists.
+  // Adds a new request. InvalidArgument, AlreadyExists.
   absl::StatusOr<Request*> Enter(const Submission& submission);
-  // Why the request can never start; nullopt if it can.
+  // Returns why the request can never start; nullopt if it can.
   absl::optional<Refusal> WhyRefused(const Submission& submission) const;
-  // Starts the first degraded request before others once kMostPassed have
-  // passed it. If it has to wait for room, its engine is kept for it.
+  // Starts the first degraded request before others once kMostPassed requests
+  // have passed it. If it has to wait for room, its engine is kept for it.
   void StartOverdue(ModelId model, Micros now);
   void StartDegraded(ModelId model, Micros now);
   const Queued& FirstDegraded(const Model& model) const;
-  // Ends a request that runs, waits or is to be refused.
+  // Ends a request that runs, waits or will be refused.
   void Erase(std::unordered_map<RequestId, Request>::iterator request);
   // `ahead`: requests that go first.
   Opening OpeningOf(const Model& model, const Request& request, uint32_t ahead,
@@ -269,7 +276,7 @@ class LocalScheduler final : private Host {
   void TellRefused(Micros now);
   // Rejects `request` and forgets it.
   void Reject(const Request& request, Refusal refusal, Micros now);
-  // Takes the request out of the queue's figures: it starts, or it goes.
+  // Takes the request out of the queue's figures, because it starts or ends.
   void Unqueue(const Request& request);
 
   std::vector<Model> models_;
@@ -283,7 +290,7 @@ class LocalScheduler final : private Host {
   uint64_t round_ = 0;  // of Decide; the next one's while none runs
   std::function<void()> update_rooms_ = [] {};
   absl::optional<ReplicaId> started_on_;  // since rooms were updated
-  // Engines that take nothing but an overdue degraded request in this Decide.
+  // Engines that take only an overdue degraded request in this Decide.
   std::set<ReplicaId> kept_;
 };
 

@@ -73,7 +73,7 @@ absl::optional<Micros> RecentService::Ttft(double part, Micros now) const {
   double left = part * static_cast<double>(all);
   size_t i = 0;
   for (; i + 1 < kTtftClasses && left > ttfts[i]; ++i) left -= ttfts[i];
-  // The middle of the class, whose ends are a factor of 1.19 apart.
+  // The middle of the class, whose limits are a factor of 1.19 apart.
   const double ms = std::exp2((static_cast<double>(i) - 0.5) / 4);
   return static_cast<Micros>(1000 * std::max(1.0, ms));
 }

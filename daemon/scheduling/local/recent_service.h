@@ -10,8 +10,9 @@
 
 namespace fineserve::sched {
 
-// Counts how a model's requests of about the last minute fared, so that an
-// operator hears of an overload while it lasts. Times are of one clock. Pure.
+// Counts the outcomes of a model's requests of about the last minute, so that
+// an operator hears of an overload while it lasts. Times are of one clock.
+// Pure.
 class RecentService {
  public:
   static constexpr size_t kWaits = 7;  // values of WaitedFor but kDaemon
@@ -20,30 +21,32 @@ class RecentService {
     uint32_t late = 0;                          // first tokens
     std::array<uint32_t, kWaits> refused = {};  // by what they would wait for
     uint32_t all_refused() const;
-    // More than kMostMissed of at least kLeast missed their SLO.
+    // True if more than kMostMissed of at least kLeast requests missed their
+    // SLO.
     bool Burns() const;
   };
-  // The slow burn of a budget of 5 % (tools/monitoring), and the requests below
-  // which a share says little (heuristic).
+  // The slow burn of a budget of 5 % (tools/monitoring), and the number of
+  // requests below which a share says little (heuristic).
   static constexpr double kMostMissed = 0.3;
   static constexpr uint32_t kLeast = 10;
 
-  // `ttft`: since the request arrived.
+  // `ttft`: time since the request arrived.
   void FirstToken(bool on_time, Micros ttft, Micros now);
   void Refused(WaitedFor why, Micros now);
 
   Counts Of(Micros now) const;
-  // The TTFT that this part of the first tokens (0.5: the median) did not
-  // exceed, accurate to a tenth; nullopt if none came.
+  // Returns the TTFT that this fraction of the first tokens (0.5: the median)
+  // did not exceed, accurate to a tenth; nullopt if none came.
   absl::optional<Micros> Ttft(double part, Micros now) const;
-  // Since when it has burnt without a pause; nullopt if it does not burn now.
+  // Returns the time since when it has burnt without a pause; nullopt if it
+  // does not burn now.
   absl::optional<Micros> BurnsSince(Micros now) const;
 
  private:
   static constexpr Micros kBucket = 10'000'000;
   static constexpr size_t kBuckets = 6;
   // TTFTs are counted in classes that end at powers of 2^(1/4) ms; the last
-  // class has those longer than 2^17 ms.
+  // class has all TTFTs longer than 2^17 ms.
   static constexpr size_t kTtftClasses = 70;
   struct Bucket {
     Micros number = -1;  // time / kBucket

@@ -16,7 +16,7 @@ uint64_t Lacks(const absl::optional<uint64_t>& wanted, const Loans& loans) {
   return wanted && *wanted > loans.bytes ? *wanted - loans.bytes : 0;
 }
 
-// Tracks which replica has its own copy of each part, and which lends it.
+// Tracks which replica has a copy of each part, and which replica lends it.
 class Copies {
  public:
   Copies(const std::vector<Part>& parts,
@@ -39,7 +39,8 @@ class Copies {
     lent_[lender] += parts_[part].step_bytes;
   }
 
-  // The replica from which `reader` may read the part in place of its own copy.
+  // Returns the replica from which `reader` may read the part instead of its
+  // own copy.
   absl::optional<uint32_t> LenderOf(size_t part, uint32_t reader,
                                     const Lending& lending) const {
     const std::vector<Copy>& copies = of_[part];
@@ -72,8 +73,9 @@ class Copies {
 std::vector<size_t> DropOrder(const std::vector<Part>& parts) {
   std::vector<double> cost;
   for (const Part& part : parts) {
-    // A step reads only its tokens' rows of an embedding, next to
-    // nothing for each byte that is freed, and none of its work hides them.
+    // A step reads only its tokens' rows of an embedding, which is almost
+    // nothing for each byte that is freed, but none of its work hides these
+    // reads.
     const auto read = static_cast<double>(part.step_bytes);
     const auto freed = static_cast<double>(std::max<uint64_t>(1, part.bytes));
     cost.push_back(read / freed * read / std::max(part.work, kNoWork));
@@ -90,8 +92,8 @@ Lending Lend(const std::vector<Part>& parts,
              Lending lending) {
   Copies copies(parts, wanted, lending);
   const std::vector<size_t> order = DropOrder(parts);
-  // The next part of each replica: one that it cannot drop now, it cannot drop
-  // later.
+  // The next part of each replica: if a replica cannot drop a part now, it
+  // cannot drop it later.
   std::vector<size_t> next(lending.size());
   for (;;) {
     uint32_t reader = 0;
@@ -132,8 +134,8 @@ std::vector<sched::PeerReads> ReadsOf(const Lending& lending,
   }
   for (const std::vector<double>& readers : from) {
     for (size_t i = 0; i < n; ++i) {
-      // When a reader has read its bytes, each other one has read as many, or
-      // all of its own.
+      // When a reader has read its bytes, each other reader has read as many,
+      // or all of its own bytes.
       double bytes = 0;
       for (const double others : readers) bytes += std::min(others, readers[i]);
       reads[i].link_us = std::max(reads[i].link_us, bytes / link_bytes_per_us);
@@ -144,7 +146,8 @@ std::vector<sched::PeerReads> ReadsOf(const Lending& lending,
 
 MergePlan MergeGroups(std::vector<Group> groups, uint64_t copy_bytes,
                       uint64_t short_bytes) {
-  // The smallest first, and of these the one with the most load.
+  // The smallest groups come first and, of equally small ones, the one with the
+  // most load.
   const auto later = [](const Group& a, const Group& b) {
     if (a.replicas.size() != b.replicas.size())
       return a.replicas.size() > b.replicas.size();

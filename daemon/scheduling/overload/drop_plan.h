@@ -12,18 +12,20 @@
 
 namespace fineserve::overload {
 
-// Weights that are dropped together: a layer's, or an embedding.
+// Weights that are dropped together: those of a layer, or an embedding.
 struct Part {
   uint64_t bytes = 0;
   uint64_t step_bytes = 0;  // of these, that a step reads
   double work = 0;          // share of a step's work that they take part in
 };
 
-// The places of `parts` in the order in which they are dropped: first those
-// whose reads hide best, by bytes read for each share of the work.
+// Returns the indices of `parts` in the order in which they are dropped: first
+// the parts whose reads are hidden best, by bytes read for each share of the
+// work.
 std::vector<size_t> DropOrder(const std::vector<Part>& parts);
 
-// A part that a replica has dropped, and reads from another one, its lender.
+// A part that a replica has dropped, and reads from another replica, its
+// lender.
 struct Loan {
   size_t part = 0;
   uint32_t lender = 0;  // its place; beyond all: none of the group
@@ -34,8 +36,8 @@ struct Loans {
   std::vector<Loan> all;
   uint64_t bytes = 0;  // that all of them save
 };
-// The loans of each of the replicas. None lends a part that it has dropped, so
-// each part exists.
+// The loans of each of the replicas. No replica lends a part that it has
+// dropped, so each part exists.
 using Lending = std::vector<Loans>;
 
 // Lets each replica drop parts until it has dropped as many bytes as it wants.
@@ -51,16 +53,16 @@ Lending Lend(const std::vector<Part>& parts,
              const std::vector<absl::optional<uint64_t>>& wanted,
              Lending lending);
 
-// The reads of each replica's steps, with links of `link_bytes_per_us` into and
-// out of each. Readers of one lender share its link evenly.
+// Returns the reads of each replica's steps, with links of `link_bytes_per_us`
+// into and out of each replica. Readers of one lender share its link evenly.
 std::vector<sched::PeerReads> ReadsOf(const Lending& lending,
                                       const std::vector<Part>& parts,
                                       double link_bytes_per_us, double reread);
 
-// KunServe's plan (its Algorithm 6): groups of replicas that keep one copy of
-// the weights each. While fewer than `short_bytes` are freed, the two smallest
-// groups become one, which frees a copy. Among groups of one size, those with
-// the most load are taken.
+// KunServe's plan (its Algorithm 6): groups of replicas in which each group
+// keeps one copy of the weights. While fewer than `short_bytes` are freed, the
+// two smallest groups become one, which frees a copy. Of groups of the same
+// size, those with the most load are taken.
 struct Group {
   std::vector<uint32_t> replicas;
   double load = 0;

@@ -6,10 +6,10 @@
 namespace fineserve::overload {
 namespace {
 
-// Number of amounts that are weighed against each other. Heuristic.
+// Number of amounts that are compared with each other. Heuristic.
 constexpr uint64_t kAmounts = 8;
-// Largest part of the time in steps that are full of prompts: beyond it
-// requests do not wait for KV. Heuristic: kunserve13 compares.
+// Largest fraction of the time in steps that are full of prompts: beyond it,
+// requests do not wait for KV. Heuristic: kunserve13 compares values.
 constexpr double kMostPrefill = .9;
 
 uint64_t Beyond(const KvLoad& kv, uint64_t asked) {
@@ -20,7 +20,8 @@ uint64_t Short(const KvLoad& kv) {
   return Beyond(kv, kv.used + kv.growth + kv.queued);
 }
 
-// Returns kDrops if one may read the other's copy, else why not.
+// Returns kDrops if one replica may read the other's copy, else the reason why
+// not.
 Why Between(const Replica& a, const Replica& b) {
   if (a.fingerprint == 0 || a.fingerprint != b.fingerprint) {
     return Why::kUnequal;
@@ -29,7 +30,8 @@ Why Between(const Replica& a, const Replica& b) {
                                                : Why::kNoPeerAccess;
 }
 
-// Why it drops nothing, though it is short and another one is equal.
+// Returns why the replica drops nothing, although it is short and another
+// replica is equal.
 Why NothingLeft(uint32_t asker, const Lending& lending, size_t parts) {
   if (lending[asker].all.size() == parts) return Why::kDropped;
   for (const Loans& loans : lending) {
@@ -40,8 +42,8 @@ Why NothingLeft(uint32_t asker, const Lending& lending, size_t parts) {
   return Why::kNoLender;
 }
 
-// Requests that wait, and those that will be preempted before the next decision
-// for lack of KV to grow by.
+// The requests that wait, and those that will be preempted before the next
+// decision for lack of KV to grow into.
 struct Queue {
   double requests = 0;
   double bytes = 0;  // of each, on average
@@ -68,7 +70,8 @@ double StepUs(const Replica& r, const sched::PeerReads& reads) {
          (1 - r.full_share) * r.decode_us(reads);
 }
 
-// True if its reads would have prompts wait for steps instead of KV.
+// True if, because of the replica's reads, prompts would wait for steps instead
+// of KV.
 bool PrefillBinds(const Replica& r, const Change& change) {
   const double before = r.full_us(change.before);
   const double after = r.full_us(change.after);
@@ -76,9 +79,9 @@ bool PrefillBinds(const Replica& r, const Change& change) {
          r.full_share * after > kMostPrefill * StepUs(r, change.before);
 }
 
-// The rate at which requests are served after a change, over that before. More
-// run at once then, so fewer steps without prompts serve as many of them; but
-// their prompts fill as many steps.
+// Returns the rate at which requests are served after a change, divided by the
+// rate before. More requests run at once after it, so fewer steps without
+// prompts serve as many of them; but their prompts fill as many steps.
 double SpeedOf(const Replica& r, const Change& change) {
   const auto capacity = static_cast<double>(r.kv.undropped + r.kv.dropped);
   if (capacity == 0) return 1;
@@ -134,7 +137,8 @@ double TtftWon(const Replica& r, const Terms& terms, const Change& change) {
   const double freed_less = r.freed_per_us *
                             (1 - std::min(1.0, SpeedOf(r, change))) *
                             static_cast<double>(terms.burst);
-  // Without a drop the i-th of the queue starts when i requests' KV is free.
+  // Without a drop, the i-th request of the queue starts when the KV of i
+  // requests is free.
   const Queue queue = QueueOf(r);
   const double turn_us = r.freed_per_us > 0
                              ? queue.bytes / r.freed_per_us

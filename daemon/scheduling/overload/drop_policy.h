@@ -9,8 +9,8 @@
 #include "daemon/scheduling/local/predict/peer_reads.h"
 #include "daemon/scheduling/overload/drop_plan.h"
 
-// Decides when replicas of a model give weights for KV, and how much (design
-// note 0047). Pure.
+// Decides when replicas of a model give weights for KV, and how many bytes
+// (design note 0047). Pure.
 
 namespace fineserve::overload {
 
@@ -34,17 +34,17 @@ struct KvLoad {
 // Drops when the running requests and the head of the queue take 95 % of the
 // KV, as KunServe does (section 4.1). KunServe restores below half of the
 // undropped capacity (section 4.4), since a pipeline takes long to dissolve.
-// Here a copy over the link takes milliseconds, and until it is made each step
-// pays for reads, so this restores as soon as the load is clearly below the
-// first threshold. Neither follows the other within `rest`, or a load around a
-// threshold would move weights all the time.
+// Here a copy over the link takes milliseconds, and until the copy is made each
+// step pays for reads, so this restores as soon as the load is clearly below
+// the first threshold. A drop or restoration never follows another within
+// `rest`; otherwise a load around a threshold would move weights all the time.
 struct Thresholds {
   double drop = .95;
   double restore = .85;            // heuristic; kunserve13 compares
   sched::Micros rest = 2'000'000;  // heuristic
 };
 enum class Act : uint8_t { kNothing, kDrop, kRestore };
-// `since`: since the last drop or restoration.
+// `since`: time since the last drop or restoration.
 Act ActFor(const KvLoad& load, const Thresholds& thresholds,
            sched::Micros since);
 
@@ -53,13 +53,14 @@ struct Replica {
   KvLoad kv;
   std::vector<Loan> loans;   // these save kv.dropped bytes
   uint64_t fingerprint = 0;  // of its weights; 0: unknown, or being written
-  // The same for all GPUs that have access to each other's memory; 0 if it has
-  // access to none.
+  // The same value for all GPUs that have access to each other's memory; 0 if
+  // this GPU has access to none.
   uint32_t domain = 0;
-  // The stake of the requests here.
+  // The requests here that have something to gain or lose.
   uint32_t waiting = 0, running = 0;
   double freed_per_us = 0;  // KV that ends free without a drop; bytes
-  // Time of a step by what it reads: one without prompts, one that is full.
+  // Returns the time of a step, given what it reads: for a step without
+  // prompts, and for one that is full of prompts.
   std::function<double(const sched::PeerReads&)> decode_us, full_us;
   double full_share = 0;  // of steps that are full of prompts
 };
@@ -71,7 +72,7 @@ struct Terms {
   double link_bytes_per_us = 0;
   double reread = 1;
   // Assumed length of a burst. If steps that read free KV more slowly, the KV
-  // that they free less in that time is subtracted from the gain. Heuristic.
+  // that they free less in this time is subtracted from the gain. Heuristic.
   sched::Micros burst = 30'000'000;
 };
 
@@ -89,7 +90,8 @@ enum class Why : uint8_t {
   kUnnamed,    // it does not say which memory holds them, or writes them
   kFixedPool,  // its KV would not grow
 };
-// "no other replica has the same weights". A string literal.
+// Returns, for example, "no other replica has the same weights". A string
+// literal.
 const char* Text(Why why);
 
 struct DropDecision {
@@ -97,24 +99,24 @@ struct DropDecision {
   Lending lending;  // the whole of it
 };
 
-// A replica's reads before and after it drops more bytes, or none: the reads
-// change also if others read from the same lenders.
+// A replica's reads before and after it drops more bytes, or none: its reads
+// also change if others read from the same lenders.
 struct Change {
   uint64_t dropped = 0;
   sched::PeerReads before, after;
 };
 // The TTFT that the drop saves the queue, and the TPOT that it adds to all
-// requests that then run; in SLOs, summed over requests.
+// requests that run after it; in SLOs, summed over requests.
 double TtftWon(const Replica& replica, const Terms& terms,
                const Change& change);
 double TpotLost(const Replica& replica, const Terms& terms,
                 const Change& change);
 
 // Chooses the parts that `asker` and all equal replicas in its reach drop.
-// Takes the amount, up to the bytes that they lack, whose gain in TTFT exceeds
-// its loss in TPOT by the most; never one whose reads would make prefill the
-// bottleneck. Earlier drops stay. If no amount is worth it, the drop is
-// refused, and engines preempt as without it.
+// Takes the amount, up to the bytes that they lack, for which the gain in TTFT
+// exceeds the loss in TPOT by the most; never an amount whose reads would make
+// prefill the bottleneck. Earlier drops stay. If no amount is worth it, the
+// drop is refused, and engines preempt as without it.
 DropDecision DropFor(uint32_t asker, const std::vector<Replica>& replicas,
                      const Terms& terms);
 

@@ -9,11 +9,12 @@ using sched::Micros;
 
 namespace {
 
-// Parts of a share. Heuristic: as many amounts as a decision weighs (DropFor).
+// Number of parts of a share. Heuristic: as many amounts as a decision compares
+// (DropFor).
 constexpr uint32_t kParts = 8;
 
-// A step reads all of the part, whose share of the work is its share of the
-// copy.
+// Returns a part all of which a step reads; its share of the work is its share
+// of the copy.
 Part PartOf(uint64_t bytes, uint64_t copy_bytes) {
   const uint64_t all = std::max<uint64_t>({1, bytes, copy_bytes});
   return {bytes, bytes, static_cast<double>(bytes) / static_cast<double>(all)};

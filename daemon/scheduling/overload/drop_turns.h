@@ -12,33 +12,36 @@
 
 namespace fineserve::overload {
 
-// The operator's setting, and the link between the GPUs. Inputs: they have not
-// been measured on a GPU of ours.
+// The operator's setting, and the link between the GPUs. The link's figures are
+// inputs: they have not been measured on a GPU of ours.
 struct DropRules {
   bool on = false;
   double link_bytes_per_us = 0;  // > 0 if on
   double reread = 1;
 
-  // The reads of an engine that has dropped `dropped_bytes` of its copy.
+  // Returns the reads of an engine that has dropped `dropped_bytes` of its
+  // copy.
   sched::PeerReads ReadsOf(uint64_t dropped_bytes, uint64_t copy_bytes) const;
-  // The most that one engine drops of a copy. Each daemon knows only the load
-  // of its own replica, and the other replica keeps what this one drops.
+  // Returns the most that one engine drops of a copy. Each daemon knows only
+  // the load of its own replica, and the other replica keeps what this one
+  // drops.
   static uint64_t ShareOf(uint64_t copy_bytes) { return copy_bytes / 2; }
-  // The terms of an engine with such a share, in even parts. The engine decides
-  // which allocations they are (design note 0048).
+  // Returns the terms of an engine with such a share, in even parts. The engine
+  // decides which allocations these parts are (design note 0048).
   Terms TermsOf(uint64_t copy_bytes, sched::Micros slo_ttft,
                 sched::Micros slo_tpot) const;
-  // The loans of an engine that has dropped `dropped_bytes` of it.
+  // Returns the loans of an engine that has dropped `dropped_bytes` of its
+  // copy.
   static std::vector<Loan> LoansOf(uint64_t dropped_bytes, const Terms& terms);
 };
 
 // Decides when the engines of one GPU drop their weights and restore them.
 // Pure: the caller reports what it sees, and carries out the decisions. Its
-// orders may fail, and others may give the same ones; only what the caller sees
-// next counts.
+// orders may fail, and other callers may give the same orders; only what the
+// caller sees next counts.
 class DropTurns {
  public:
-  // Drops that exist already count as begun at `now`.
+  // If drops already exist, they count as begun at `now`.
   DropTurns(const DropRules& rules, std::vector<std::string> engines,
             sched::Micros now);
 
@@ -52,15 +55,16 @@ class DropTurns {
   bool on() const { return rules_.on; }
   const DropRules& rules() const { return rules_; }
 
-  // The act that is due, by ActFor. None is due while its memory moves, nor for
-  // a while after a failed try. That pause is longer each time and partly
-  // `chance` (0 … 1), so that two replicas which are in each other's way part.
+  // Returns the act that is due, by ActFor. None is due while the engine's
+  // memory moves, nor for a while after a failed try. That pause is longer each
+  // time and depends partly on `chance` (0 … 1), so that two replicas that
+  // block each other do not try again at the same time.
   Act Due(size_t engine, const Seen& seen, double chance, sched::Micros now);
 
   // Chooses the replica whose copy replicas[0], which is `engine`, reads from
-  // now on, and how many bytes of it in all. `before` is the number of equal
+  // now on, and how many bytes of it in total. `before` is the number of equal
   // replicas that may drop first: the engine waits kYield for each of them.
-  // nullopt if nothing is dropped now; why() gives the reason.
+  // Returns nullopt if nothing is dropped now; why() gives the reason.
   struct Choice {
     uint32_t lender = 0;
     uint64_t bytes = 0;
@@ -70,23 +74,23 @@ class DropTurns {
                                 const Terms& terms, uint32_t before,
                                 sched::Micros now);
   static constexpr sched::Micros kYield = 500'000;
-  // Sets the reason for which nothing is dropped.
+  // Sets the reason why nothing is dropped.
   void Refuse(size_t engine, Why why) { engines_[engine].why = Text(why); }
   // Due's act was ordered.
   void Ordered(size_t engine, sched::Micros now);
 
-  // Why nothing is dropped, as of the last look; one line.
+  // Returns why nothing is dropped, as of the last look; one line.
   const std::string& why(size_t engine) const { return engines_[engine].why; }
-  // Since when the present bytes have been dropped. REQUIRES: some are.
+  // Returns since when the present bytes have been dropped. REQUIRES: some are.
   sched::Micros since(size_t engine) const { return engines_[engine].changed; }
   // True if something may be due soon without an event.
   bool waits() const;
 
-  // Takes over the history of the engines that `before` has as well.
+  // Takes over from `before` the history of the engines that both have.
   void GoOnFrom(const DropTurns& before);
 
  private:
-  // First and longest pause after a failed try. Heuristics.
+  // The first and the longest pause after a failed try. Heuristics.
   static constexpr sched::Micros kFirstPause = 2'000'000;
   static constexpr sched::Micros kLongestPause = 64'000'000;
   static constexpr sched::Micros kNever = -1;

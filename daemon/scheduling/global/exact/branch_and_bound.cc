@@ -25,7 +25,8 @@ class Search {
     std::stable_sort(order_.begin(), order_.end(),
                      [&p](uint32_t x, uint32_t y) {
                        const Replica &a = p.replicas[x], &b = p.replicas[y];
-                       // By model too, so that its replicas come together.
+                       // Also sorts by model, so that a model's replicas are
+                       // adjacent.
                        return std::pair(b.tp * b.Least(), a.model) <
                               std::pair(a.tp * a.Least(), b.model);
                      });
@@ -46,7 +47,8 @@ class Search {
   }
 
  private:
-  // Models that could be hosted if the rest of the order found room.
+  // Returns how many models could be hosted if the rest of the order found
+  // room.
   uint32_t CouldHost(size_t depth) const {
     uint32_t could = now_.hosted_models();
     std::vector<bool> counted(p_.models.size());
@@ -59,10 +61,10 @@ class Search {
     return could;
   }
 
-  // Upper bound on the goodput of the completions of this branch that host
-  // every model they can. `whole` is the goodput after the last model whose
-  // replicas were all decided. While replicas of the next model are open, the
-  // present goodput says little, because they share its rate.
+  // Returns an upper bound on the goodput of the completions of this branch
+  // that host every model they can. `whole` is the goodput after the last model
+  // whose replicas were all decided. While replicas of the next model are
+  // undecided, the present goodput says little, because they share its rate.
   double Bound(size_t depth, double whole) const {
     std::vector<uint32_t> left(p_.models.size());
     for (size_t i = depth; i < order_.size(); ++i) {
@@ -86,8 +88,8 @@ class Search {
            best_.worth.goodput * (1 + kRounding) + kRounding;
   }
 
-  // Replicas of a model are alike, so they are in the order of their groups:
-  // those without a place come last.
+  // True if the group keeps the order: replicas of a model are alike, so they
+  // follow the order of their groups, and those without a place come last.
   bool InOrder(size_t depth, const Group& group) const {
     if (BeginsModel(depth)) return true;
     const uint32_t before = order_[depth - 1];

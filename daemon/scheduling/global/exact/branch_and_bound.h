@@ -17,8 +17,8 @@ struct Optimum {
   uint64_t visited = 0;
 };
 
-// Depth first over replicas, the largest first: every group that takes it
-// (interchangeable GPUs once), and none.
+// Searches depth first over the replicas, the largest first. For each replica,
+// tries every group that takes it (interchangeable GPUs once), and no group.
 Optimum FindOptimum(const Problem& problem, const Assignment& start,
                     uint64_t most_visited);
 

@@ -17,7 +17,7 @@ struct Response {
   double bytes = 0;    // of all its GPUs
 };
 
-// A model that is hosted with as many replicas as pay best.
+// A model that is hosted with the number of replicas that pays best.
 struct Bidder {
   double fixed_bytes;  // of all GPUs of a replica
   double sequence_bytes;
@@ -31,7 +31,8 @@ struct Bidder {
     return demand > 0 ? demand / replicas : curve->demand;
   }
 
-  // Best batch at the price: X'(b) = price · bytes of a sequence.
+  // Returns the response with the best batch at the price: X'(b) = price ·
+  // bytes of a sequence.
   Response OfEach(double price, uint32_t replicas) const {
     const TokenCurve& c = *curve;
     const double most_useful = c.BatchFor(DemandOf(replicas), 1);
@@ -141,8 +142,8 @@ double PooledBound(const Problem& p, const std::vector<Hosting>& hostings) {
   }
   const double bound = BoundOf(bidders, memory);
   if (!pools) return bound;
-  // Even if weights took nothing, the KV could have no more than the pools and
-  // the GPUs without one.
+  // Even if weights took nothing, the KV could have only the pools and the GPUs
+  // without one.
   for (Bidder& b : bidders) b.fixed_bytes = 0;
   return std::min(bound, BoundOf(bidders, kv));
 }

@@ -20,7 +20,7 @@ double ChargedKv(const Replica& replica, Charge charge) {
   return 0;
 }
 
-// Bytes charged that do not come out of a pool.
+// Returns the bytes charged that do not come out of a pool.
 double ChargedBesidePool(const Replica& replica, Charge charge) {
   return charge == Charge::kWeights ? replica.weight_bytes
                                     : replica.fixed_bytes;

@@ -10,13 +10,13 @@
 namespace fineserve::plan {
 namespace {
 
-// The released code's constants: 80 % of the 95th percentiles of its prompts
+// Constants of the released code: 80 % of the 95th percentiles of its prompts
 // and answers, and its allowance over the weights.
 constexpr double kReleasedPrompt = 0.8 * 903;
 constexpr double kReleasedOutput = 0.8 * 631;
 constexpr double kReleasedWeights = 1.3;
 
-// The smallest profiled batch that meets the rate; 0 if none does.
+// Returns the smallest profiled batch that meets the rate; 0 if none does.
 uint32_t LeastBatch(const ModelDemand& m, const Profile& p, double rate) {
   for (const uint32_t batch : Batches(p)) {
     if (batch > m.max_batch) break;
@@ -27,8 +27,8 @@ uint32_t LeastBatch(const ModelDemand& m, const Profile& p, double rate) {
   return 0;
 }
 
-// The batch at which the line between the profiled batches meets the rate,
-// rounded up; beyond them the last line goes on.
+// Returns the batch at which the line between the profiled batches meets the
+// rate, rounded up. Beyond the profiled batches, the last line is extended.
 double ReleasedBatch(const Profile& p, double rate) {
   const std::vector<uint32_t> batches = Batches(p);
   const auto throughput = [&p](uint32_t batch) {
@@ -39,7 +39,7 @@ double ReleasedBatch(const Profile& p, double rate) {
   const double low_rate = throughput(batches[high - 1]);
   const double slope = (batches[high] - batches[high - 1]) /
                        (throughput(batches[high]) - low_rate);
-  // A batch that is no faster than the one before it: the slope says nothing.
+  // This batch is no faster than the one before it, so the slope says nothing.
   if (!std::isfinite(slope) || slope < 0) return batches.back();
   const double batch = batches[high - 1] + (rate - low_rate) * slope;
   return std::max(1.0, std::ceil(batch));
@@ -80,8 +80,8 @@ std::string SlowText(const ModelDemand& m, const Profile& p) {
       std::ceil(1e3 * Ttft(p, first, m.prompt_tokens)));
 }
 
-// Fewest replicas that meet the rate and, if `in_time`, the SLO; 0 if no number
-// does.
+// Returns the fewest replicas that meet the rate and, if `in_time`, the SLO; 0
+// if no number does.
 uint32_t LeastReplicas(const ModelDemand& m, const Profile& p, bool in_time,
                        uint32_t most) {
   for (uint32_t n = 1; n <= most; ++n) {

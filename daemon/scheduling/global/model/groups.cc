@@ -6,7 +6,7 @@
 namespace fineserve::plan {
 namespace {
 
-// GPUs that are interchangeable, ascending.
+// Interchangeable GPUs, in ascending order.
 using Class = absl::InlinedVector<uint32_t, 8>;
 
 bool Interchangeable(const Assignment& a, uint32_t g, uint32_t h) {
@@ -16,7 +16,7 @@ bool Interchangeable(const Assignment& a, uint32_t g, uint32_t h) {
          p.pin_class[g] == p.pin_class[h] && a.On(g) == a.On(h);
 }
 
-// Extends `chosen` by GPUs of classes[from..] until it has `wanted`.
+// Extends `chosen` by `wanted` GPUs of classes[from..].
 void Combine(const std::vector<Class>& classes, size_t from, size_t wanted,
              Group* chosen, absl::FunctionRef<void(const Group&)> visit) {
   if (wanted == 0) {

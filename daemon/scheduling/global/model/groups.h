@@ -12,8 +12,8 @@ namespace fineserve::plan {
 // Visits combinations of `tp` GPUs of a node, among those for which `takes` is
 // true. GPUs with the same memory and the same residents (and pins) are
 // interchangeable, so only the first few of them are combined: a node of eight
-// empty GPUs has one group of four, not 70. In ascending order of the first GPU
-// of each class.
+// empty GPUs has one group of four, not 70. The combinations are in ascending
+// order of the first GPU of each class.
 void ForEachCombination(const Assignment& a, uint32_t node, uint32_t tp,
                         absl::FunctionRef<bool(uint32_t gpu)> takes,
                         absl::FunctionRef<void(const Group&)> visit);
@@ -24,8 +24,9 @@ void ForEachGroupAmong(const Assignment& a, uint32_t replica, uint32_t node,
                        absl::FunctionRef<bool(uint32_t gpu)> takes,
                        absl::FunctionRef<void(const Group&)> visit);
 
-// Visits the sets of GPUs, ascending, of which any `tp` are a group that the
-// replica may use: of each node those that it may use, or its groups.
+// Visits the sets of GPUs, in ascending order, of which any `tp` form a group
+// that the replica may use: for each node, all GPUs that it may use, or each of
+// its groups.
 void ForEachChoice(const Problem& p, const Replica& r,
                    absl::FunctionRef<void(absl::Span<const uint32_t>)> visit);
 

@@ -36,7 +36,8 @@ bool Names(const std::vector<std::string>& names, const Gpu& gpu) {
   return std::find(names.begin(), names.end(), gpu.name) != names.end();
 }
 
-// Index of the model's group that has the GPU; none: that of no group.
+// Returns the index of the model's group that has the GPU; if none has it, the
+// number of groups.
 size_t GroupWith(const ModelDemand& m, const Gpu& gpu) {
   const auto found =
       std::find_if(m.groups.begin(), m.groups.end(),
@@ -70,7 +71,7 @@ std::vector<Group> GroupsOf(const Problem& p, const ModelDemand& m) {
 }
 
 void SetPinClasses(Problem* p) {
-  // By GPU, the models that may use it, each with its group there.
+  // For each GPU, the models that may use it, each with its group there.
   std::vector<std::vector<std::pair<uint32_t, size_t>>> pinning(p->gpus.size());
   for (uint32_t m = 0; m < p->models.size(); ++m) {
     const std::vector<bool> allowed = Allowed(*p, p->models[m]);
@@ -86,8 +87,8 @@ void SetPinClasses(Problem* p) {
   }
 }
 
-// Largest number of replicas of this TP that have room if no two may share a
-// GPU.
+// Returns the largest number of replicas of this TP that have room if no two
+// may share a GPU.
 uint32_t MostReplicas(const Problem& p, const ModelDemand& m) {
   const std::vector<bool> allowed = Allowed(p, m);
   uint32_t most = 0;
@@ -136,7 +137,8 @@ Indices IndicesOf(const std::vector<Named>& all) {
   return indices;
 }
 
-// Entries that the snapshot does not know are ignored.
+// Sets the places that are off. Ignores entries that the snapshot does not
+// know.
 void SetOff(const Snapshot& s, Problem* p) {
   if (!s.off) return;
   const Indices gpus = IndicesOf(p->gpus), models = IndicesOf(p->models);
@@ -155,7 +157,7 @@ void SetOff(const Snapshot& s, Problem* p) {
 
 void SetCurrent(const Snapshot& s, Problem* p) {
   const Indices gpu_of = IndicesOf(p->gpus), model_of = IndicesOf(p->models);
-  // By name, so that their order in the snapshot means nothing.
+  // Ordered by name, so that the order in the snapshot means nothing.
   std::map<uint32_t, std::vector<Group>> groups;
   for (const Placed& placed : s.current) {
     const auto model = model_of.find(placed.model);

@@ -15,7 +15,7 @@
 
 namespace fineserve::plan {
 
-// GPUs that one replica spans, ascending.
+// The GPUs that one replica spans, in ascending order.
 using Group = absl::InlinedVector<uint32_t, 4>;
 
 // One replica, as a policy sees it. Bytes are those on each of its GPUs.
@@ -33,17 +33,19 @@ struct Replica {
   double pressure_v1 = 0;    // Prism's rate / SLO_TTFT, of one of its shards
   double pressure_v3 = 0;    // token rate · token size / SLO_TPOT, of a shard
   std::vector<bool> allowed = {};  // by GPU; empty: all
-  // The only ones; empty: any GPUs of a node that are allowed.
+  // The only groups that the replica may use; if empty, any GPUs of a node that
+  // are allowed.
   std::vector<Group> groups = {};
   double context_bytes = {};
-  // Host memory of its node, in whole bytes, so that sums are exact.
+  // Host memory that it takes of its node, in whole bytes, so that sums are
+  // exact.
   double process_bytes = {};
 
   double Footprint() const { return fixed_bytes + base_kv_bytes; }
   double Least() const { return fixed_bytes + floor_bytes; }
 };
 
-// A GPU on which a model's place is off and has a process (PlaceOff).
+// A GPU on which a model's place is off but has a process (PlaceOff).
 struct OffOn {
   uint32_t gpu = 0;
   bool rests = false;
@@ -66,12 +68,13 @@ struct Problem {
   double burst = 1;            // for headroom: how many times the rates
   std::vector<Group> current;  // by replica: its present place; empty: none
   std::vector<double> host_bytes = {};  // by node; 0: not known, no limit
-  // By model, its only places that may rest; none: all that are off.
+  // For each model, the only places of it that may rest; if not set, all that
+  // are off.
   absl::optional<std::vector<std::vector<OffOn>>> off = {};
 
-  // Factor by which everything takes longer beside `neighbours` working
-  // neighbours, each counted by the part of the time in which it works.
-  // Interference is an input: each adds the same.
+  // Returns the factor by which everything takes longer beside `neighbours`
+  // working neighbours, each counted by the part of the time in which it works.
+  // Interference is an input: each neighbour adds the same.
   double Slowdown(double neighbours) const {
     return 1 + co_tenant_slowdown * neighbours;
   }
@@ -84,7 +87,7 @@ struct Problem {
     return r.allowed.empty() || r.allowed[gpu];
   }
   bool MayUse(const Replica& r, const Group& group) const;
-  // "llama-8b", or "llama-8b#2" where there are several.
+  // Returns "llama-8b", or "llama-8b#2" if there are several.
   std::string NameOf(uint32_t replica) const;
 };
 
@@ -94,7 +97,7 @@ struct ProblemOptions {
   double burst = 2;
 };
 
-// InvalidArgument as CheckSnapshot.
+// InvalidArgument in the same cases as CheckSnapshot.
 absl::StatusOr<Problem> MakeProblem(const Snapshot& snapshot,
                                     const ProblemOptions& options);
 

@@ -10,7 +10,7 @@ namespace fineserve::plan {
 namespace {
 
 constexpr double kMicrosPerSecond = 1e6;
-// Least cd, in parts of c0. Without any cost of a longer batch the best batch
+// Least cd, as a fraction of c0. If a larger batch cost nothing, the best batch
 // would be infinite.
 constexpr double kLeastSlope = 1e-6;
 
@@ -19,8 +19,8 @@ absl::Status BadProfile(const Profile& profile, const std::string& what) {
       "profile of ", profile.Title(), ": ", what, "; measure it again"));
 }
 
-// The points of one batch by prompt length, and at the same place of `out` the
-// two that a line is drawn through; both the same if there is only one.
+// The two points of one batch through which a line over the prompt length is
+// drawn; both are the same if there is only one.
 struct Pair {
   const OperatingPoint* low = nullptr;
   const OperatingPoint* high = nullptr;

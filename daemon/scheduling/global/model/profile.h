@@ -11,7 +11,7 @@
 
 namespace fineserve::plan {
 
-// True of a size or time that is finite and above 0.
+// True if a size or time is finite and above 0.
 inline bool Positive(double value) { return std::isfinite(value) && value > 0; }
 
 // One measurement of an engine that has its GPUs to itself.
@@ -43,25 +43,25 @@ struct Profile {
 // finite and positive (activations may be 0) and a step time can be fitted.
 absl::Status CheckProfile(const Profile& profile);
 
-// The profiled batches, ascending.
+// Returns the profiled batches in ascending order.
 std::vector<uint32_t> Batches(const Profile& profile);
 
-// Seconds until `batch` prompts of this length have a first token: on the line
-// through the two nearest profiled lengths, or in proportion to the length if
-// only one is profiled. `batch` must be profiled.
+// Returns the seconds until `batch` prompts of this length have a first token:
+// on the line through the two nearest profiled lengths, or in proportion to the
+// length if only one is profiled. `batch` must be profiled.
 double Ttft(const Profile& profile, uint32_t batch, double prompt_tokens);
 
-// Seconds of a decode step, at the nearest profiled prompt length.
+// Returns the seconds of a decode step, at the nearest profiled prompt length.
 double Tpot(const Profile& profile, uint32_t batch, double prompt_tokens);
 
-// Requests per second that a profiled batch sustains if each request takes its
-// prompt's time and a step for each token of its answer (as the released
-// estimator has it: batch / (TTFT + decode time)).
+// Returns the requests per second that a profiled batch sustains if each
+// request takes its prompt's time and a step for each token of its answer (as
+// in the released estimator: batch / (TTFT + decode time)).
 double RequestRate(const Profile& profile, uint32_t batch, double prompt_tokens,
                    double output_tokens);
 
-// A token of an answer takes c0 + cd · batch seconds, its part of the prompt
-// included: least squares over the operating points (profile_fit.h).
+// A token of an answer takes c0 + cd · batch seconds, including its share of
+// the prompt's time: least squares over the operating points (profile_fit.h).
 struct TokenTime {
   double c0 = 0;
   double cd = 0;

@@ -11,7 +11,7 @@
 
 namespace fineserve::plan {
 
-// A model that is to be served, and how much of it.
+// A model to be served, and how much of it.
 struct ModelDemand {
   std::string name;
   std::string architecture;  // these three name its profile
@@ -27,12 +27,12 @@ struct ModelDemand {
   uint32_t replicas = 0;     // 0: as many as its rate and its SLO need
   bool may_share = false;    // its replicas may share a GPU
   std::vector<std::string> pins = {};  // the only GPUs it may use; empty: any
-  // Kept on each GPU by an engine that runs or rests.
+  // Memory that an engine keeps on each GPU, whether it runs or rests.
   double context_bytes = {};
   double process_bytes = {};  // host memory of an engine's processes
   bool may_rest = {};  // its places rest while they are off (resting.h); TP 1
-  // The only groups of `tp` GPUs that its replicas may use, each within a node;
-  // empty: any.
+  // The only groups of `tp` GPUs that its replicas may use, each group within a
+  // node; if empty, any group.
   std::vector<std::vector<std::string>> groups = {};
   bool operator==(const ModelDemand&) const = default;
 };
@@ -41,38 +41,39 @@ struct Gpu {
   std::string name;
   std::string node;         // a TP group is within one
   double memory_bytes = 0;  // of the device
-  // Taken by others than the engines: a display, contexts that no model counts.
+  // Memory taken by anything other than the engines: a display, contexts that
+  // no model counts.
   double taken_bytes = 0;
-  // Size of an existing KV pool; weights and activations have the rest. At 0
-  // there is no pool, and KV has what they leave.
+  // Size of an existing KV pool; weights and activations have the rest. If it
+  // is 0, there is no pool, and KV has what they leave.
   double pool_bytes = 0;
   bool operator==(const Gpu&) const = default;
 
   double Capacity() const { return memory_bytes - taken_bytes; }
-  // Bytes left for the KV of engines whose weights and activations take
-  // `fixed_bytes`.
+  // Returns the bytes left for the KV of engines whose weights and activations
+  // take `fixed_bytes`.
   double KvBytes(double fixed_bytes) const {
     return pool_bytes > 0 ? pool_bytes : Capacity() - fixed_bytes;
   }
 };
 
-// A machine, by the name that its GPUs have as their node.
+// A machine, identified by the node name of its GPUs.
 struct Node {
   std::string name;
   double host_bytes = 0;  // that engines' processes and the store may use
   bool operator==(const Node&) const = default;
 };
-// "node \"a\"", or "the machine" if its GPUs name none.
+// Returns "node \"a\"", or "the machine" if its GPUs name no node.
 std::string NodeTitle(const std::string& name);
 
-// Place of one replica of a model.
+// The place of one replica of a model.
 struct Placed {
   std::string model;
   std::vector<std::string> gpus;  // as many as its TP
   bool operator==(const Placed&) const = default;
 };
 
-// A place that is off, and has a process all the same.
+// A place that is off but still has a process.
 struct PlaceOff {
   std::string model;
   std::string gpu;
@@ -85,22 +86,24 @@ struct Snapshot {
   std::vector<ModelDemand> models;
   std::vector<Profile> profiles;
   std::vector<Gpu> gpus;
-  // The present placement: a plan departs from it only for a gain. Entries that
-  // the snapshot does not know or no longer allows are ignored.
+  // The present placement; a plan departs from it only for a gain, and ignores
+  // entries that the snapshot does not know or no longer allows.
   std::vector<Placed> current;
-  // The nodes whose host memory is known. On other nodes it limits nothing, and
-  // the plan does not say what rests. A node without GPUs is ignored.
+  // The nodes whose host memory is known. On other nodes, host memory limits
+  // nothing, and the plan does not say what rests. A node without GPUs is
+  // ignored.
   std::vector<Node> nodes = {};
-  // The only places that may rest, of models that may; none: all that are off.
+  // The only places that may rest, of models that may; if not set, all places
+  // that are off.
   absl::optional<std::vector<PlaceOff>> off = {};
 };
 
 // InvalidArgument, in one line that names the culprit and the fix, unless the
-// snapshot can be planned: names are unique, numbers finite and positive, each
-// model has a profile, its pins exist.
+// snapshot can be planned: names are unique, numbers are finite and positive,
+// each model has a profile, and its pins exist.
 absl::Status CheckSnapshot(const Snapshot& snapshot);
 
-// The profile that the model names; null if there is none.
+// Returns the profile that the model names; null if there is none.
 const Profile* FindProfile(const std::vector<Profile>& profiles,
                            const ModelDemand& model);
 

@@ -16,21 +16,22 @@ struct TokenCurve {
   double max_batch = 0;
   double demand = 0;  // tokens/s at its target rate
 
-  // Tokens/s with `batch` sequences, when everything takes `slowdown` times as
-  // long (co-tenants; 1: alone).
+  // Returns the tokens/s with `batch` sequences, when everything takes
+  // `slowdown` times as long (co-tenants; 1: alone).
   double Speed(double batch, double slowdown) const {
     return batch / (slowdown * (c0 + cd * batch));
   }
 
-  // The sequences that give `tokens` a second, at most max_batch (Little's law:
-  // λW).
+  // Returns the number of sequences that give `tokens` a second, at most
+  // max_batch (Little's law: λW).
   double BatchFor(double tokens, double slowdown) const {
     const double busy = tokens * slowdown * cd;
     if (busy >= 1) return max_batch;
     return std::min(max_batch, tokens * slowdown * c0 / (1 - busy));
   }
 
-  // dX/dK: tokens/s for one byte more, where `batch` sequences run.
+  // Returns dX/dK: the additional tokens/s for one more byte, where `batch`
+  // sequences run.
   double Slope(double batch, double slowdown) const {
     const double time = c0 + cd * batch;
     return c0 / (time * time * sequence_bytes * slowdown);

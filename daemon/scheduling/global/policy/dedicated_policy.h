@@ -5,8 +5,8 @@
 
 namespace fineserve::plan {
 
-// No sharing: a GPU, or a TP group, for each replica; the smallest that holds
-// it, the largest F_M first.
+// Shares nothing: each replica gets a GPU or TP group to itself, the smallest
+// that holds it. Replicas with the largest F_M come first.
 class DedicatedPolicy : public Policy {
  public:
   const About& about() const override;

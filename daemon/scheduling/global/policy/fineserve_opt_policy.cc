@@ -16,8 +16,9 @@ constexpr About kFineServeOptAbout = {
     "best construction, bettered on goodput by moves, "
     "swaps and packing parts of it again"};
 
-// Largest first, each where the least room is left (`tight`), so that as many
-// as possible find a place; or where the most is, so that the load spreads.
+// Places the largest replicas first. If `tight`, each goes where the least room
+// is left, so that as many as possible find a place; otherwise where the most
+// is left, so that the load spreads.
 Assignment BySize(const Problem& p, bool tight) {
   Assignment a(p);
   const double sign = tight ? -1 : 1;
@@ -29,9 +30,11 @@ Assignment BySize(const Problem& p, bool tight) {
   return a;
 }
 
-// `few`: every construction that might help, not only the fast ones.
+// Returns the constructions. `few`: every construction that might help, not
+// only the fast ones.
 std::vector<Assignment> Constructions(const Problem& p, bool few) {
-  // First, so that it wins among equals: nothing moves for nothing.
+  // The present placement is first, so that it wins if others are equal, and
+  // nothing moves without a gain.
   std::vector<Assignment> all = {AsItIs(p)};
   all.push_back(
       FineServePolicy(FineServePolicy::Scoring::kMean, Efficiency::kStructural)

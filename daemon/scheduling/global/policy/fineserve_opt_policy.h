@@ -6,11 +6,11 @@
 
 namespace fineserve::plan {
 
-// Ours: placements by several constructions (FineServe's Algorithm 1 among
-// them), each bettered by moves and swaps on the worth of the whole
-// (goodput.h); the best of all, bettered by packing parts of it again. So it is
-// never worth less than FineServe's. On large clusters only the best
-// construction is bettered. The present placement is one of the constructions.
+// Ours: makes placements by several constructions (FineServe's Algorithm 1
+// among them), improves each by moves and swaps on the worth of the whole
+// (goodput.h), and then improves the best one by packing parts of it again. So
+// it is never worth less than FineServe's. On large clusters only the best
+// construction is improved. The present placement is one of the constructions.
 class FineServeOptPolicy : public Policy {
  public:
   explicit FineServeOptPolicy(SearchLimits limits) : limits_(limits) {}
@@ -24,8 +24,8 @@ class FineServeOptPolicy : public Policy {
 // Returns the present placement, as far as it is still possible.
 Assignment AsItIs(const Problem& problem);
 
-// For each replica, in the order of their names: what the plan would be worth
-// with it on each of the other groups that take it.
+// Notes for each replica, in the order of their names, what the plan would be
+// worth with it on each of the other groups that take it.
 void NoteAlternatives(const Assignment& a, Journal* journal);
 
 }  // namespace fineserve::plan

@@ -5,8 +5,9 @@
 
 namespace fineserve::plan {
 
-// Algorithm 1 of the paper: models by F_M, the largest first, each to the group
-// with the highest score. A group that cannot hold F_M is no candidate.
+// Algorithm 1 of the paper: takes models by F_M, the largest first, and places
+// each on the group with the highest score. A group that cannot hold F_M is not
+// a candidate.
 class FineServePolicy : public Policy {
  public:
   enum class Scoring {

@@ -20,8 +20,8 @@ std::vector<uint32_t> Descending(
 
 namespace {
 
-// The best group that a replica has been offered so far, and for the journal
-// all of them.
+// The best group that a replica has been offered so far and, for the journal,
+// all groups offered.
 class Choice {
  public:
   Choice(const Assignment& a, uint32_t replica, Charge charge, Journal* journal)

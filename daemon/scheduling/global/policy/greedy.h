@@ -13,12 +13,12 @@
 
 namespace fineserve::plan {
 
-// All replicas, the greatest by `key` first, equal ones by name.
+// Returns all replicas, sorted by `key` from the greatest; equal ones by name.
 std::vector<uint32_t> Descending(const Problem& problem,
                                  absl::FunctionRef<double(const Replica&)> key);
 
 // Fitness of a group for a replica; `tie` decides between equal scores. More is
-// better. Nothing: the group is no candidate.
+// better. If there is no Score, the group is not a candidate.
 struct Score {
   double score = 0;
   double tie = 0;
@@ -26,19 +26,19 @@ struct Score {
 using Scorer = absl::FunctionRef<absl::optional<Score>(
     const Assignment&, uint32_t replica, const Group&)>;
 
-// The most replicas that a GPU of the group has.
+// Returns the most replicas that any GPU of the group has.
 size_t Crowd(const Assignment& a, const Group& group);
-// The least room of the group's GPUs, in bytes.
+// Returns the least room of the group's GPUs, in bytes.
 double LeastRoom(const Assignment& a, const Group& group);
 
-// Puts each replica of `order` on the best of the groups that take it, the
-// first among equals. A replica that finds no group is left out.
+// Puts each replica of `order` on the best of the groups that take it, or on
+// the first of equally good ones. A replica that finds no group is left out.
 void PlaceInOrder(const std::vector<uint32_t>& order, Charge charge,
                   Scorer scorer, Assignment* a, Journal* journal);
 
-// The same where a score follows from the group's state and the model that
-// comes: what is known of nodes that have not changed is kept, so that a
-// cluster of thousands is planned in seconds.
+// Does the same if the score follows from the group's state and the model to
+// place. Results for nodes that have not changed are kept, so that a cluster of
+// thousands is planned in seconds.
 using StateScorer =
     absl::FunctionRef<Score(const Replica& comes, const GroupState& group)>;
 void PlaceByState(const std::vector<uint32_t>& order, Charge charge,

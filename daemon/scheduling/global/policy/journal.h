@@ -31,7 +31,7 @@ struct Decision {
 };
 
 // Record of how a policy came to its placement: `fsctl plan --explain` puts it
-// into words. Decisions in the order in which they were taken.
+// into words. Decisions are in the order in which they were taken.
 struct Journal {
   // "μ · K_rem (tokens)".
   const char* measure = "";
@@ -44,15 +44,15 @@ struct Journal {
   static constexpr uint32_t kAll = UINT32_MAX;
   uint32_t only_model = kAll;
 
-  // Limit on the candidates and rejections that are kept of a decision.
+  // Limit on the candidates and rejections that are kept for a decision.
   static constexpr size_t kKept = 16;
 };
 
-// The GPUs that do not take the replica, and why.
+// Notes the GPUs that do not take the replica, and why.
 void NoteRejections(const Assignment& a, uint32_t replica, Charge charge,
                     Decision* decision);
 
-// Keeps the best candidates of a decision, in order.
+// Keeps the best candidates in the decision, in order.
 void NoteCandidates(std::vector<Candidate> candidates, bool least_is_best,
                     Decision* decision);
 

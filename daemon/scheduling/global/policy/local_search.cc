@@ -40,7 +40,7 @@ class Search {
     }
   }
 
-  // The GPUs with the most room first; equal ones by name.
+  // Ranks the GPUs with the most room first; equal ones by name.
   void RankTargets() {
     const size_t gpus = p_.gpus.size();
     std::vector<double> room;
@@ -76,8 +76,8 @@ class Search {
     return groups;
   }
 
-  // Puts the replica, which has no place, where the whole is worth most.
-  // Returns false, and leaves it out, if nothing beats `least`.
+  // Puts the replica, which has no place, where the whole is worth most. If
+  // nothing is better than `least`, returns false and leaves the replica out.
   bool PutBest(uint32_t r, const Worth& least) {
     Group best;
     Worth best_worth = least;
@@ -98,7 +98,7 @@ class Search {
     const Worth before = board_.worth();
     const Group from = a_->GroupOf(r);
     board_.Remove(r);
-    // Another replica of its model may make more of its memory.
+    // Another replica of the same model may make better use of the memory.
     const bool leaves = Better(board_.worth(), before);
     if (PutBest(r, leaves ? board_.worth() : before) || leaves) return true;
     board_.Put(r, from);

@@ -9,18 +9,18 @@
 namespace fineserve::plan {
 
 struct SearchLimits {
-  // Number of groups tried for a move, those with the most room first. A
-  // cluster with fewer GPUs is searched whole.
+  // Number of groups tried for a move, starting with those with the most room.
+  // If a cluster has fewer GPUs, all of it is searched.
   size_t targets = 48;
   size_t swap_targets = 8;
   int passes = 8;
-  // Number of groups tried in all, per replica; all of them if there are few
-  // replicas.
+  // Total number of groups tried, per replica; if there are few replicas, all
+  // groups are tried.
   uint64_t tries_of_replica = 30;
   size_t few_replicas = 32;
-  // Limits on packing replicas again (repack_all.h): replicas taken out at
-  // once, partial assignments followed, and groups tried in all. Heuristics, by
-  // `scripts/bench plan`.
+  // Limits on packing replicas again (repack_all.h): replicas taken out
+  // together, partial assignments followed, and groups tried in total.
+  // Heuristics, by `scripts/bench plan`.
   size_t most_repacked = 16;
   size_t repack_width = 8;
   uint64_t repack_tries = 20'000;
@@ -28,12 +28,12 @@ struct SearchLimits {
 
 // Improves an assignment by steps that each raise its worth (goodput.h): a
 // replica without a place gets one; a replica moves, or leaves if the others
-// make more of its memory; two swap. Takes the replicas in the order of their
-// names, and the best group for each, until a pass finds nothing or the limit
-// is reached. The result depends on nothing else.
+// make better use of its memory; two replicas swap. Takes the replicas in the
+// order of their names, and the best group for each, until a pass finds nothing
+// or the limit is reached. The result depends on nothing else.
 void Improve(const SearchLimits& limits, Assignment* a);
 
-// Does the same for some replicas alone, and for their neighbours.
+// Does the same only for some replicas and their neighbours.
 void ImproveAround(const std::vector<uint32_t>& replicas,
                    const SearchLimits& limits, Assignment* a);
 

@@ -28,8 +28,8 @@ struct PolicyOptions {
   Efficiency efficiency = Efficiency::kStructural;
   Pressure pressure = Pressure::kV1;
   // Prism's τ: a model stays where it is unless its KVPR there exceeds the best
-  // by more than this part of it. The papers name no value: 0.2 is what our
-  // replanning asks for.
+  // by more than this fraction of the best. The papers name no value: 0.2 is
+  // what our replanning asks for.
   double stay_share = 0.2;
   SearchLimits search;  // of fineserve-opt
 };
@@ -45,7 +45,8 @@ class Policy {
   virtual Assignment Place(const Problem& problem, Journal* journal) const = 0;
 };
 
-// A policy by its name. InvalidArgument, naming all of them, for any other.
+// Returns the policy of this name. For any other name, InvalidArgument, naming
+// all policies.
 absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(
     const std::string& name, const PolicyOptions& options);
 

@@ -16,8 +16,8 @@ constexpr About kPrismOptAbout = {"prism-opt", Tier::kOurs,
                                   "least highest KVPR: binary search, best fit "
                                   "decreasing, moves and swaps"};
 constexpr int kSearchSteps = 40;
-// A step must lower the highest KVPR by this part, so that rounding cannot make
-// the search go round in circles.
+// A step must lower the highest KVPR by this fraction, so that rounding cannot
+// make the search go round in circles.
 constexpr double kLeastGain = 1e-9;
 
 // An item's size on a GPU at T.
@@ -25,7 +25,8 @@ double Size(const Replica& r, Pressure pressure, double t) {
   return r.weight_bytes + PressureOf(r, pressure) / t;
 }
 
-// Best fit decreasing of all `replicas` at T; nothing if one finds no room.
+// Packs all `replicas` at T by best fit decreasing. Returns nothing if a
+// replica finds no room.
 absl::optional<Assignment> Pack(const Problem& p, Pressure pressure, double t,
                                 const std::vector<bool>& wanted) {
   Assignment a(p);
@@ -78,8 +79,8 @@ double HighestOf(const Assignment& a, const Group& x, const Group& y,
   return highest;
 }
 
-// Moves `r` to the group that leaves the least highest KVPR, if that is below
-// `limit`.
+// Moves `r` to the group with which the highest KVPR is lowest, if that is
+// below `limit`.
 bool MoveBelow(uint32_t r, double limit, Pressure pressure, Assignment* a) {
   const Group from = a->GroupOf(r);
   a->Remove(r);
@@ -161,8 +162,8 @@ const About& PrismOptPolicy::about() const { return kPrismOptAbout; }
 
 Assignment PrismOptPolicy::Place(const Problem& problem,
                                  Journal* journal) const {
-  // Starts from its greedy sibling, which finds the models that can be hosted,
-  // and a first placement.
+  // Starts from the greedy variant of this policy, which finds the models that
+  // can be hosted, and a first placement.
   Assignment best = PrismPolicy(PrismPolicy::Form::kMended, pressure_, 0)
                         .Place(problem, journal);
   std::vector<bool> wanted;

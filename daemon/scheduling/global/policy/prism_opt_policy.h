@@ -5,11 +5,11 @@
 
 namespace fineserve::plan {
 
-// The least highest KVPR that we can find. A highest KVPR of T is possible
+// Finds the lowest highest KVPR that we can. A highest KVPR of T is possible
 // exactly if items of weight + asked / T fit into bins of the GPUs' capacity
-// (multiply by T: d + T · w into T · C): binary search on T, best fit
-// decreasing at each step, then models that leave or swap off the GPU with the
-// highest KVPR for as long as that lowers it.
+// (multiply by T: d + T · w into T · C). So this does a binary search on T,
+// with best fit decreasing at each step; then models leave or swap off the GPU
+// with the highest KVPR as long as that lowers it.
 class PrismOptPolicy : public Policy {
  public:
   explicit PrismOptPolicy(Pressure pressure) : pressure_(pressure) {}
@@ -21,7 +21,8 @@ class PrismOptPolicy : public Policy {
 };
 
 // Moves and swaps replicas off the GPU with the highest KVPR while the highest
-// of the GPUs concerned falls. Everything keeps fitting (Charge::kLeast).
+// KVPR of the GPUs concerned falls. Everything continues to fit
+// (Charge::kLeast).
 void LowerPressure(Pressure pressure, Assignment* a);
 
 }  // namespace fineserve::plan

@@ -37,7 +37,7 @@ double PrismPolicy::Highest(const Assignment& a, uint32_t replica,
   return highest;
 }
 
-// Returns, for each choice of GPUs, the tp with the lowest KVPR.
+// Returns, for each choice of GPUs, the `tp` GPUs with the lowest KVPR.
 std::vector<Candidate> PrismPolicy::Candidates(const Assignment& a,
                                                uint32_t replica) const {
   const Problem& p = a.problem();
@@ -59,8 +59,8 @@ std::vector<Candidate> PrismPolicy::Candidates(const Assignment& a,
       Group group;
       for (size_t i = s; i < s + r.tp; ++i) group.push_back(open[i].second);
       std::sort(group.begin(), group.end());
-      // Entries come one after another, so the first one's KVPR decides as
-      // printed; mended, the group is as bad as its worst GPU.
+      // As printed, entries come one after another, so the KVPR of the first
+      // one decides. In the mended form, a group is as bad as its worst GPU.
       candidates.push_back({group, form_ == Form::kPrinted
                                        ? open[s].first
                                        : Highest(a, replica, group)});

@@ -8,18 +8,19 @@
 
 namespace fineserve::plan {
 
-// Prism's Algorithm 1: models by their SLO-weighted rate, the highest first,
-// each to the GPU with the lowest KVPR. A model of TP t is t entries of 1/t of
-// its weights and rate; two of them never share a GPU (the second-lowest is
-// taken), and here all are on one node. A model stays where it is unless the
-// best is better by τ.
+// Prism's Algorithm 1: takes models by their SLO-weighted rate, the highest
+// first, and places each on the GPU with the lowest KVPR. A model of TP t is t
+// entries of 1/t of its weights and rate. Two of them never share a GPU (the
+// second takes the second-lowest), and here all are on one node. A model stays
+// where it is unless the best place is better by τ.
 class PrismPolicy : public Policy {
  public:
   enum class Form {
-    // KVPR as it is before the model comes; whether it fits is not asked. A
-    // replica that then does not fit is left out, since no plan may promise it.
+    // KVPR as it is before the model is placed, without checking that the model
+    // fits. A replica that then does not fit is left out, since no plan may
+    // promise it.
     kPrinted,
-    // KVPR as it would be with the model; only where it fits.
+    // KVPR as it would be with the model; only where the model fits.
     kMended,
   };
   PrismPolicy(Form form, Pressure pressure, double stay_share)

@@ -9,7 +9,7 @@
 namespace fineserve::plan {
 namespace {
 
-// A partial assignment: its parent's, and the place of one more replica.
+// A partial assignment: that of its parent, and the place of one more replica.
 struct Node {
   size_t parent = 0;  // in the layer before
   Group group;        // empty: no place
@@ -70,8 +70,8 @@ class Beam {
     for (const auto& [key, r] : keys) order_.push_back(r);
   }
 
-  // Returns the places of all replicas in the best assignment that was found;
-  // empty if the tries ran out.
+  // Returns the places of all replicas in the best assignment found; empty if
+  // no tries are left.
   Path Search() {
     layers_ = {Layer(1)};
     GoTo(Path(order_.size()));
@@ -87,7 +87,7 @@ class Beam {
     return PathTo(order_.size(), 0);
   }
 
-  // Every place for the next replica.
+  // Appends a node for every place of the next replica.
   void Extend(size_t depth, size_t n, Layer* next) {
     GoTo(PathTo(depth, n));
     const uint32_t r = order_[depth];
@@ -110,8 +110,8 @@ class Beam {
     }
   }
 
-  // Returns the best nodes, in order. If several are worth the same, as on GPUs
-  // that are alike, one is kept.
+  // Returns the best nodes, in order. If several are worth the same, as on
+  // identical GPUs, keeps one.
   Layer Best(const Layer& layer) const {
     Layer best;
     for (const Node& node : layer) {

@@ -10,13 +10,13 @@
 namespace fineserve::plan {
 
 // Takes several replicas out and puts them back where the whole is worth most,
-// by a beam search. One replica after the other is tried on every group of
-// `gpus` that takes it, and without a place; the `width` best partial
-// assignments are followed. The first replica of a model that has none
-// elsewhere comes before further ones, the larger before the smaller. Replicas
-// without a place may be among them. Returns true if the whole is then worth
-// more than before; if not, all are back in their places. `tries` counts down
-// by one for each group tried; at 0 the call does nothing.
+// by a beam search. Each replica in turn is tried on every group of `gpus` that
+// takes it, and without a place; the `width` best partial assignments are
+// followed. The first replica of a model that has none elsewhere comes before
+// further ones, and the larger before the smaller. Replicas without a place may
+// be among them. Returns true if the whole is then worth more than before; if
+// not, all are back in their places. `tries` counts down by one for each group
+// tried; at 0 the call does nothing.
 bool Repack(const std::vector<uint32_t>& replicas,
             const std::vector<uint32_t>& gpus, size_t width, Board* board,
             uint64_t* tries);

@@ -68,8 +68,8 @@ class Round {
     return RepackSome(std::move(out));
   }
 
-  // Takes some replicas without a place along, on the GPUs of those that are
-  // out.
+  // Repacks replicas on the GPUs of those in `out`, together with some replicas
+  // that have no place.
   bool RepackSome(std::vector<uint32_t> out) {
     std::sort(out.begin(), out.end());
     out.erase(std::unique(out.begin(), out.end()), out.end());
@@ -79,8 +79,7 @@ class Round {
   }
 
   // Adds replicas without a place, up to the limit: first those of models
-  // without any place, then further ones of the models that are out, then the
-  // rest.
+  // without any place, then further ones of the models in `out`, then the rest.
   void AddHomeless(std::vector<uint32_t>* out) const {
     std::vector<std::pair<int, uint32_t>> homeless;
     std::set<uint32_t> models;
@@ -109,7 +108,7 @@ class Round {
     return {gpus.begin(), gpus.end()};
   }
 
-  // GPUs with the greatest key first, equal ones by name.
+  // Returns the GPUs with the greatest key first, equal ones by name.
   template <typename Key>
   std::vector<uint32_t> Ranked(Key key) const {
     std::vector<double> keys;

@@ -6,13 +6,14 @@
 namespace fineserve::plan {
 
 // Improves an assignment that no single step improves (local_search.h), by
-// large neighbourhoods: replicas are taken out together and packed again
-// (repack.h). These are all replicas of a model that has several, with the
-// neighbours that have several too (an engine over several GPUs gains only once
-// all of them have room); and all residents of two GPUs, beginning with pairs
-// of which one lacks the most and the other has the most room. Replicas without
-// a place go with them. Each round is followed by the single steps. The search
-// ends when a round improves nothing, or the tries have run out.
+// large neighbourhoods: takes replicas out together and packs them again
+// (repack.h). A neighbourhood is either all replicas of a model that has
+// several, with the neighbours whose models have several too (an engine over
+// several GPUs gains only once all of them have room); or all residents of two
+// GPUs, beginning with pairs of which one lacks the most and the other has the
+// most room. Replicas without a place are packed with them. Each round is
+// followed by the single steps. The search ends when a round improves nothing,
+// or when no tries are left.
 void RepackAll(const SearchLimits& limits, Assignment* a);
 
 }  // namespace fineserve::plan

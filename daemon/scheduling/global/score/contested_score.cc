@@ -8,7 +8,7 @@
 namespace fineserve::plan {
 namespace {
 
-// The group's residents, each once, and the replica.
+// Returns the group's residents, each once, and the replica.
 Assignment::Residents Together(const Assignment& a, uint32_t replica,
                                const Group& group) {
   Assignment::Residents all = {replica};

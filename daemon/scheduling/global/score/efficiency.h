@@ -8,8 +8,8 @@
 
 namespace fineserve::plan {
 
-// Definition of the marginal memory efficiency μ (the paper's §3.1: Δ generated
-// tokens per Δ KV memory).
+// A definition of the marginal memory efficiency μ (the paper's §3.1: Δ
+// generated tokens per Δ KV memory).
 enum class Efficiency {
   // Tokens that a byte of one GPU's KV holds: the slope of Fig. 3. The released
   // code's tp / (layers · block bytes) counts blocks of 16 tokens instead, a
@@ -21,23 +21,23 @@ enum class Efficiency {
 };
 double EfficiencyOf(const Replica& replica, Efficiency efficiency);
 
-// μ as an engine shows it: the slope of tokens/s over KV bytes, least squares
-// of changes between observations while the pool binds (only then do more bytes
-// mean more tokens). Old changes fade with each new one. Ours. Confined to a
-// thread.
+// μ as measured on an engine: the slope of tokens/s over KV bytes, by least
+// squares over changes between observations while the pool binds (only then do
+// more bytes mean more tokens). Old changes fade with each new one. Ours.
+// Confined to a thread.
 class MeasuredEfficiency {
  public:
-  // `memory` is the part of the earlier knowledge that survives a change, in
-  // [0, 1).
+  // `memory` is the fraction of the earlier knowledge that survives a change,
+  // in [0, 1).
   explicit MeasuredEfficiency(double memory = 0.95) : memory_(memory) {}
 
-  // Tokens/s that the engine made with `kv_bytes` since the last observation;
-  // `binds`: whether a request waited for KV all that time. Values that are not
-  // finite are ignored.
+  // Records the tokens/s that the engine made with `kv_bytes` since the last
+  // observation. `binds`: whether a request waited for KV all that time.
+  // Ignores values that are not finite.
   void Observe(double kv_bytes, double tokens_per_s, bool binds);
 
-  // Tokens/s per byte, never negative; nothing before `least_changes` changes
-  // of KV have been seen.
+  // Returns tokens/s per byte, never negative; nothing until `least_changes`
+  // changes of KV have been seen.
   absl::optional<double> Slope(uint32_t least_changes = 8) const;
 
  private:

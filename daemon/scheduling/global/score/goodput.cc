@@ -65,8 +65,8 @@ Shared SharedOf(const Assignment& a, uint32_t gpu, const Parties& parties) {
   return shared;
 }
 
-// Shares out one GPU; each resident's `most` sinks to what it gets there, and
-// the other GPUs of those that span several and got less are open again.
+// Shares out one GPU. Each resident's `most` falls to what it gets there. If
+// residents that span several GPUs got less, their other GPUs are open again.
 void FillGpu(const Assignment& a, Shared& shared, Parties& parties,
              absl::InlinedVector<double, 16>* given, AllShared* all) {
   shared.open = false;
@@ -90,8 +90,8 @@ void FillGpu(const Assignment& a, Shared& shared, Parties& parties,
   }
 }
 
-// An engine that spans GPUs gets what its meanest one gives: GPUs are filled
-// again until none takes anything further from an engine.
+// An engine that spans GPUs gets what the GPU that gives it the least gives:
+// GPUs are filled again until none takes anything further from an engine.
 void FillAll(const Assignment& a, const Component& component, Parties& parties,
              absl::InlinedVector<double, 16>* given) {
   given->assign(parties.size(), 0);
@@ -208,8 +208,8 @@ void Board::Measure(const Component& component) {
   }
 }
 
-// The GPUs of the group, and of replicas whose part of the rate changes when
-// this one comes or goes.
+// Returns the GPUs of the group, and of the replicas whose part of the rate
+// changes when this replica comes or goes.
 Group Board::Touched(uint32_t replica, const Group& group) const {
   Group gpus = group;
   const Problem& p = a_->problem();
@@ -224,7 +224,7 @@ Group Board::Touched(uint32_t replica, const Group& group) const {
   return gpus;
 }
 
-// Each component of these GPUs once.
+// Visits each component of these GPUs once.
 void Board::Settle(const Group& gpus, std::vector<Before>* before) {
   absl::InlinedVector<uint32_t, 8> done;
   for (const uint32_t g : gpus) {

@@ -11,8 +11,8 @@
 
 namespace fineserve::plan {
 
-// State of a group of GPUs as a placement policy sees it, whichever replica
-// comes.
+// State of a group of GPUs as a placement policy sees it, whichever replica is
+// placed.
 struct GroupState {
   Group gpus;
   double efficiency = 0;   // Σ μ of the residents, each once
@@ -21,24 +21,25 @@ struct GroupState {
   double pool_room = 0;    // the same of pools that have been made; or infinite
 
   bool HasPool() const { return std::isfinite(pool_room); }
-  // K_rem: the bytes of KV that are left once F_M of the replica is charged.
+  // Returns K_rem: the bytes of KV that are left once F_M of the replica is
+  // charged.
   double Contested(const Replica& comes) const {
     return std::min(room - comes.Footprint(), pool_room - comes.base_kv_bytes);
   }
 };
 
-// The groups of each node, kept until the node changes: a placement changes one
+// Keeps the groups of each node until the node changes: a placement changes one
 // node, so a thousand nodes cost little more than one. Interchangeable GPUs are
 // combined once (groups.h). Confined to a thread; `a` must outlive it.
 class GroupTable {
  public:
   GroupTable(const Assignment& a, Charge charge, Efficiency efficiency);
 
-  // All groups of `tp` GPUs of a node, in the order of groups.h. Valid until
-  // the node changes or is asked for another TP.
+  // Returns all groups of `tp` GPUs of a node, in the order of groups.h. Valid
+  // until the node changes or is asked for another TP.
   const std::vector<GroupState>& Of(uint32_t node, uint32_t tp);
 
-  // A model came to the node, or left it.
+  // To be called when a model came to the node, or left it.
   void Changed(uint32_t node) { nodes_[node].clear(); }
 
  private:

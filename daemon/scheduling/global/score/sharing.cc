@@ -14,7 +14,7 @@ double KvOn(const Assignment& a, uint32_t gpu) {
   return a.problem().gpus[gpu].KvBytes(fixed);
 }
 
-// The replica's fixed part of one GPU's KV.
+// Returns the replica's fixed part of one GPU's KV.
 double PartOn(const Assignment& a, Sharing sharing, uint32_t replica,
               uint32_t gpu) {
   const Problem& p = a.problem();
@@ -38,7 +38,7 @@ double PartOn(const Assignment& a, Sharing sharing, uint32_t replica,
   return self.floor_bytes + beyond / static_cast<double>(a.On(gpu).size());
 }
 
-// Tokens/s with this KV, at most `demand`.
+// Returns the tokens/s with this KV, at most `demand`.
 double TokensWith(const TokenCurve& c, double kv_bytes, double demand,
                   double slowdown) {
   const double batch =
@@ -64,7 +64,8 @@ std::vector<Share> Parts(const Assignment& a, Sharing sharing, double load) {
   return shares;
 }
 
-// The part of its time that a GPU would have to work for all its residents.
+// Returns the part of its time that a GPU would have to work for all its
+// residents.
 double BusyOn(const Assignment& a, uint32_t gpu, double load) {
   double busy = 0;
   for (const uint32_t r : a.On(gpu)) {

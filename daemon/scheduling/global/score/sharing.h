@@ -8,13 +8,14 @@
 
 namespace fineserve::plan {
 
-// Way in which the engines of a GPU get its KV.
+// How the engines of a GPU get its KV.
 enum class Sharing {
   kPool,       // all from one pool, where it yields most (goodput.h)
   kFootprint,  // a fixed part for each, in proportion to F_M
   kEqual,      // a fixed part for each, the same beyond the floors
-  // One engine at a time has the whole GPU, for as long as it needs. Changing
-  // over costs nothing here, so this bounds what time-sharing can do.
+  // One engine at a time has the whole GPU, for as long as it needs. Switching
+  // between engines costs nothing here, so this is an upper bound on what
+  // time-sharing can do.
   kTime,
 };
 

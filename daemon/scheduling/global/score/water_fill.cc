@@ -8,7 +8,7 @@
 namespace fineserve::plan {
 namespace {
 
-// At `level` a bucket begins to fill, or is full.
+// A bucket begins to fill, or becomes full, at `level`.
 struct Bend {
   double level;
   double rise;  // what this adds to the slope of all

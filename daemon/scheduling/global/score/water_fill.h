@@ -9,9 +9,9 @@
 namespace fineserve::plan {
 
 // Demand of one replica for memory that is shared out where it yields most. At
-// a price of π tokens/s per byte it takes the bytes whose slope is at least π.
-// With y = 1/√π, X'(K) = π solves to K = rise · y − start: linear, so that the
-// level at which all memory is given away is found without iterating.
+// a price of π tokens/s per byte, it takes the bytes whose slope is at least π.
+// With y = 1/√π, the solution of X'(K) = π is K = rise · y − start: linear, so
+// that the level at which all memory is given away is found without iterating.
 struct Bucket {
   double rise = 0;
   double start = 0;
@@ -27,8 +27,8 @@ struct Bucket {
 Bucket BucketOf(const TokenCurve& curve, double slowdown, double least_bytes,
                 double most_batch);
 
-// The level at which the buckets hold `bytes` together; infinite if they
-// cannot hold as much, 0 if their least is more. O(n log n).
+// Returns the level at which the buckets hold `bytes` together; infinite if
+// they cannot hold that much, 0 if their minimum is more. O(n log n).
 double WaterLevel(absl::Span<const Bucket> buckets, double bytes);
 
 }  // namespace fineserve::plan

@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<Row>> ReadRows(const std::string& path) {
   std::vector<Row> rows;
   while (std::getline(file, line)) {
     const std::vector<std::string> cells = absl::StrSplit(line, ',');
-    // The last column may be quoted text with commas; it is not read.
+    // The last column may be quoted text with commas; it is ignored.
     if (cells.size() < columns.size()) {
       return absl::DataLossError(absl::StrCat(path, ": too short: ", line));
     }
@@ -46,7 +46,8 @@ double Number(const Row& row, const std::string& column) {
   return value;
 }
 
-// models.csv's columns by the profile's name of a quantisation.
+// The columns of models.csv for a quantisation, which is given by its name in
+// the profile.
 struct SizeColumns {
   const char* weights;
   const char* kv_token;

@@ -9,23 +9,24 @@
 
 namespace fineserve::plan {
 
-// Profiles of the FineServe authors' models: times as they measured them
-// (apex-cost.csv, rows without an MPS limit), sizes computed from the models'
-// shapes (models.csv). Activations, which neither has, are those of 2,048
-// tokens by the released code's 8.5 · hidden size · 2 bytes a token. NotFound
-// if a file cannot be read, DataLoss for a bad row.
+// Returns profiles of the FineServe authors' models: times as they measured
+// them (apex-cost.csv, rows without an MPS limit), sizes computed from the
+// models' shapes (models.csv). Activations, which neither file has, are those
+// of 2,048 tokens by the released code's 8.5 · hidden size · 2 bytes a token.
+// NotFound if a file cannot be read, DataLoss for a bad row.
 absl::StatusOr<std::vector<Profile>> ReadApexProfiles(
     const std::string& times_path, const std::string& sizes_path);
 
-// The same from the excerpt beside this file: TP 1.
+// Returns the same from the excerpt beside this file: TP 1.
 std::vector<Profile> Tp1Profiles();
 
-// One 8B FP16 model for each rate, and GPUs of these sizes, with Tp1Profiles.
+// Returns a snapshot of one 8B FP16 model for each rate, and GPUs of these
+// sizes, with Tp1Profiles.
 Snapshot SmallModels(const std::vector<double>& rates,
                      const std::vector<double>& gpus);
 
-// The SLO of the released code: its TTFT for 903 tokens at batch 1 (903 times
-// the mean seconds per token), times `scale`, less 4 ms.
+// Returns the SLO of the released code: its TTFT for 903 tokens at batch 1 (903
+// times the mean seconds per token), times `scale`, less 4 ms.
 double ReleasedSlo(const Profile& profile, double scale);
 
 }  // namespace fineserve::plan

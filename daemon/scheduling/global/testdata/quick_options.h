@@ -7,7 +7,8 @@
 
 namespace fineserve::plan {
 
-// For many random clusters: no reasons, no exact best, no prices.
+// Returns options for many random clusters: no reasons, no exact best, no
+// prices.
 inline Options Quick(const std::string& policy) {
   Options options;
   options.policy = policy;

@@ -49,7 +49,7 @@ class Draw {
     }
   }
 
-  // A profile that fits a GPU and leaves the models to come their part.
+  // Draws a profile that fits a GPU and leaves the remaining models their part.
   const Profile& DrawProfile(uint32_t drawn) {
     const double left = kind_.weights * memory_ - weights_;
     const double fair = 2 * left / (kind_.models - drawn);
@@ -94,8 +94,8 @@ class Draw {
     snapshot_.models.push_back(m);
   }
 
-  // Scales the rates until they need their part of the memory that is left, by
-  // Little's law for engines that are not yet slowed by their batch.
+  // Scales the rates until the models need their part of the memory that is
+  // left, by Little's law for engines that are not yet slowed by their batch.
   void SetRates() {
     double needed = 0;
     for (const ModelDemand& m : snapshot_.models) {

@@ -5,9 +5,9 @@
 namespace fineserve::sched {
 namespace {
 
-// Returns how many of the shortest can go together: the largest k that meets
-// the soonest deadline among them. Searched downward, since TTFT need not be
-// monotone.
+// Returns how many of the shortest requests can go together: the largest k that
+// meets the soonest deadline among them. Searches downward, since TTFT need not
+// be monotone.
 size_t LargestThatMeets(const std::vector<Waiting>& shortest_first, Micros now,
                         Ttft ttft) {
   std::vector<Micros> soonest;

@@ -22,8 +22,8 @@ namespace fineserve::sched {
 // fails after it: WaitingTree::LongestPrefix finds it in O(log n)
 // (adaptive_policy.h). Here is the form for a batch, O(n log n), for any TTFT.
 
-// The time from now until each of several requests, with `prompt_tokens` in
-// all, has its first token.
+// Returns the time from now until each of several requests, with
+// `prompt_tokens` in total, has its first token.
 using Ttft = absl::FunctionRef<Micros(uint64_t prompt_tokens)>;
 
 // An engine's present capacity.
@@ -41,8 +41,8 @@ struct Batch {
 Batch FormBatch(const std::vector<Waiting>& waiting, Micros now, Ttft ttft,
                 Caps caps);
 
-// The paper's trim(S, N_max, T_max): of requests ordered by deadline, those
-// before the first that does not fit.
+// The paper's trim(S, N_max, T_max): returns, of the requests ordered by
+// deadline, those before the first one that does not fit.
 std::vector<RequestId> Trim(const std::vector<Waiting>& soonest_first,
                             Caps caps);
 

@@ -6,10 +6,11 @@
 namespace fineserve::sched {
 namespace {
 
-// Heuristic: so that a decision never takes much longer than an arrival.
+// Heuristic: the limit keeps a decision from taking much longer than an
+// arrival.
 constexpr int kChecksPerDecision = 64;
 
-// Engines of a model, the least predicted TTFT first.
+// Returns the engines of a model, the one with the least predicted TTFT first.
 std::vector<ReplicaId> BestFirst(const Host& host, ModelId model, Micros now) {
   std::vector<std::pair<Micros, ReplicaId>> engines;
   for (const ReplicaId engine : host.EnginesOf(model)) {
@@ -44,7 +45,7 @@ void AdaptivePolicy::Remove(const Queued& request) {
   entries_.erase(entry);
   const auto lane = lanes_.find(LaneOf(request));
   lane->second.Erase(request.waiting);
-  // Priorities are the clients': lanes must not pile up.
+  // Clients choose the priorities, so empty lanes must not pile up.
   if (lane->second.size() == 0) lanes_.erase(lane);
 }
 
@@ -88,7 +89,8 @@ bool AdaptivePolicy::StartBatch(WaitingTree* tree, ReplicaId engine, Micros now,
   const auto meets = [&](uint64_t tokens, Micros soonest) {
     return now + ttft(tokens) < soonest;
   };
-  // The tree may be destroyed with its last request, so count the requests.
+  // The tree may be destroyed with its last request, so this counts the
+  // requests.
   size_t left = tree->size();
   Prefix batch = tree->LongestPrefix(meets);
   while (batch.after && DropIfLate(batch.after->id, now, host)) {
@@ -133,8 +135,9 @@ void AdaptivePolicy::Decide(ModelId model, Micros now, Host* host) {
   }
 }
 
-// Keeps an engine without room for the lane's next request free for it, or
-// lower lanes could fill the engine forever.
+// Starts the requests of a lane. Keeps an engine without room for the lane's
+// next request free for that request; otherwise lower lanes could fill the
+// engine forever.
 void AdaptivePolicy::StartLane(const Lane& key, std::vector<ReplicaId>* engines,
                                Micros now, Host* host) {
   std::vector<ReplicaId> full;

@@ -37,7 +37,7 @@ namespace fineserve::sched {
 // batch form; NextCheck says when there are more.
 class AdaptivePolicy final : public Policy {
  public:
-  // `floor_share` is the part of a model's prompt tokens that is owed to
+  // `floor_share` is the fraction of a model's prompt tokens that is owed to
   // requests that Algorithm 2 would shed (floor.h).
   explicit AdaptivePolicy(double floor_share) : floor_share_(floor_share) {}
 
@@ -55,10 +55,10 @@ class AdaptivePolicy final : public Policy {
   };
   static Lane LaneOf(const Queued& request);
 
-  // Enters `request` to be looked at `then`.
+  // Schedules `request` to be checked at `then`.
   Calendar::Handle CheckAt(Micros then, const Queued& request);
   void DropTheLate(Micros now, Host* host);
-  // True if it was late; then it is gone.
+  // Drops the request if it is late. Returns true if it was.
   bool DropIfLate(RequestId id, Micros now, Host* host);
   void Decide(ModelId model, Micros now, Host* host);
   // Starts the requests that the floor owes. If one of them has to wait for
@@ -67,8 +67,8 @@ class AdaptivePolicy final : public Policy {
   absl::optional<ReplicaId> StartOwed(ModelId model, Micros now, Host* host);
   void StartLane(const Lane& key, std::vector<ReplicaId>* engines, Micros now,
                  Host* host);
-  // Returns true if the next request found no room. The tree may be removed
-  // with its last request.
+  // Returns true if there was no room for the next request. The tree may be
+  // removed with its last request.
   bool StartBatch(WaitingTree* tree, ReplicaId engine, Micros now, Host* host);
   void Start(const Queued& request, ReplicaId engine, Micros now, Host* host);
 

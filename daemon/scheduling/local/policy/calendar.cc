@@ -48,8 +48,9 @@ void Calendar::Unlink(Handle handle) {
   }
 }
 
-// Half of the near set stays, so that as many must leave before Refill.
-// Amortised, a request that comes or goes moves one other.
+// Demotes the last day unless it is too large. Half of the near set stays, so
+// that as many requests must leave before Refill. Amortised, a request that
+// comes or goes moves one other.
 void Calendar::Spill() {
   const Day last = DayOf(std::get<Micros>(*near_.rbegin()));
   auto first = near_.end();

@@ -39,21 +39,22 @@ class Calendar {
   size_t near() const { return near_.size(); }  // kept in order, not in days
   size_t slots() const { return slots_.size(); }
 
-  // Fetches what is known about a request from memory.
+  // Prefetches what is known about a request from memory.
   void Prefetch(Handle handle) const { __builtin_prefetch(&slots_[handle]); }
 
-  // The soonest request, as Sooner orders them; there must be one.
+  // Returns the soonest request, as Sooner orders them; there must be one.
   const Waiting& First() const {
     return slots_[std::get<Handle>(*near_.begin())].request;
   }
 
  private:
   using Day = int64_t;
-  // Heuristic: with 10⁶ waiting over two seconds a day is 1,000 requests, put
-  // in order in 0.1 ms; shorter days are too many for the caches.
+  // Heuristic: with 10⁶ requests waiting over two seconds, a day is 1,000
+  // requests, which are put in order in 0.1 ms; shorter days are too many for
+  // the caches.
   static constexpr int kDayBits = 11;  // a day: 2¹¹ µs
-  // Heuristic: a few hundred bytes of each flow stay in the caches. A small
-  // queue is wholly near.
+  // Heuristic: a few hundred bytes of each flow stay in the caches. All of a
+  // small queue is near.
   static constexpr size_t kMostNear = 64;
   static constexpr Handle kNone = UINT32_MAX;
 
@@ -68,13 +69,13 @@ class Calendar {
   bool IsNear(const Waiting& request) const;
 
   Handle New(const Waiting& request);
-  // Puts a far request into its day, and takes it out.
+  // Link puts a far request into its day, and Unlink takes it out.
   void Link(Handle handle);
   void Unlink(Handle handle);
-  // The near set is too large: demote its last day, unless that is more than
-  // half of it.
+  // Demotes the last day of a near set that is too large, unless that day is
+  // more than half of the set.
   void Spill();
-  // The near set is empty: promote the first day.
+  // Promotes the first day, when the near set is empty.
   void Refill();
 
   std::vector<Slot, HugePages<Slot>> slots_;

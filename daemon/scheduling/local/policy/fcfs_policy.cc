@@ -7,7 +7,8 @@ std::pair<Micros, RequestId> Turn(const Queued& request) {
   return {request.arrival, request.waiting.id};
 }
 
-// The engine that takes it with the least predicted TTFT.
+// Returns the engine with the least predicted TTFT of those that take the
+// request.
 Prospect BestThatTakes(Host* host, const Queued& request, Micros now) {
   Prospect best;
   for (const ReplicaId engine : host->EnginesOf(request.model)) {

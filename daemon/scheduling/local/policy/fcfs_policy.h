@@ -8,7 +8,7 @@
 
 namespace fineserve::sched {
 
-// First come, first served, as stock engines do. There is a queue per model;
+// First come, first served, as in stock engines. There is a queue per model;
 // its first request starts as soon as an engine takes it, and no request
 // overtakes another or is dropped. A baseline that ignores deadlines and
 // priorities.

@@ -51,7 +51,8 @@ void Floor::Remove(const Queued& request, Calendar::Handle handle) {
 void Floor::Started(const Queued& request) {
   const double tokens = request.waiting.tokens;
   const Key key = KeyOf(request);
-  // Never ahead of the clock, so that a flow that did well owes nothing later.
+  // A flow is never ahead of the clock, so a flow that did well owes nothing
+  // later.
   if (flows_.count(key) != 0) {
     Update(key, [&](Flow* flow) {
       flow->paid = std::min(flow->paid + tokens, clock_);

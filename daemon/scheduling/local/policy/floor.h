@@ -35,11 +35,11 @@ class Floor {
   Calendar::Handle Add(const Queued& request);
   void Remove(const Queued& request, Calendar::Handle handle);
 
-  // The request started; called after Remove.
+  // Records that the request started; to be called after Remove.
   void Started(const Queued& request);
 
-  // The request that has been owed to its flow the longest; none if none is
-  // owed.
+  // Returns the request that has been owed to its flow the longest; nullopt if
+  // none is owed.
   absl::optional<RequestId> Owed() const;
 
   size_t flows() const { return flows_.size(); }
@@ -51,7 +51,8 @@ class Floor {
     Calendar waiting;
   };
   static Key KeyOf(const Queued& request);
-  // The clock at which its soonest request is owed; none if it has no request.
+  // Returns the clock at which the flow's soonest request is owed; nullopt if
+  // it has no request.
   static absl::optional<double> OwedAt(const Flow& flow);
   // Changes a flow and its turn.
   template <typename Change>

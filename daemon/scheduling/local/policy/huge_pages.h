@@ -9,9 +9,9 @@
 namespace fineserve::sched {
 
 // An allocator for containers that may get very large and are read at random.
-// From a few huge pages on it asks the kernel for huge pages, if the kernel has
-// any. With 10⁶ waiting, a fifth of a cache miss is the walk of the page table
-// (`scripts/bench admission`).
+// From a size of a few huge pages on, it asks the kernel for huge pages, if the
+// kernel has any. With 10⁶ requests waiting, a fifth of a cache miss is the
+// walk of the page table (`scripts/bench admission`).
 template <typename T>
 struct HugePages {
   using value_type = T;

@@ -11,9 +11,9 @@ namespace fineserve::sched {
 
 inline constexpr double kDefaultFloorShare = 0.1;
 
-// A policy by its name in the fleet file: "fineserve", "moore-hodgson",
-// "fcfs". InvalidArgument, naming all three, for any other name. `floor_share`
-// is for "fineserve" (floor.h).
+// Returns the policy with this name in the fleet file: "fineserve",
+// "moore-hodgson", "fcfs". InvalidArgument, naming all three, for any other
+// name. `floor_share` is for "fineserve" (floor.h).
 absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const std::string& name,
                                                    double floor_share);
 

@@ -8,7 +8,8 @@
 namespace fineserve::sched {
 namespace {
 
-// Prism's p / c: prompt tokens over the engine's chunked prefill speed.
+// Returns Prism's p / c: prompt tokens divided by the engine's chunked prefill
+// speed.
 Micros PrefillTime(const Predictor& engine, uint64_t tokens) {
   return static_cast<Micros>(static_cast<double>(engine.FullStep()) *
                              static_cast<double>(tokens) /

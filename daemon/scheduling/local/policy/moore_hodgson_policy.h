@@ -9,12 +9,12 @@
 
 namespace fineserve::sched {
 
-// Prism's Algorithm 2: one queue for all models of a GPU. In order of deadline
+// Prism's Algorithm 2: one queue for all models of a GPU. In order of deadline,
 // each request is added to a schedule that runs one prefill after the other;
-// when one would be late, the longest so far is put off. The rest start in that
-// order, as far as their engines take them. Requests that were put off are
-// considered again next time; those that would be late even alone are dropped.
-// A baseline that ignores priorities. O(n log n) per decision.
+// when a request would be late, the longest so far is put off. The rest start
+// in that order, as far as their engines take them. Requests that were put off
+// are considered again next time; requests that would be late even alone are
+// dropped. A baseline that ignores priorities. O(n log n) per decision.
 class MooreHodgsonPolicy final : public Policy {
  public:
   void Add(const Queued& request) override;
@@ -24,7 +24,7 @@ class MooreHodgsonPolicy final : public Policy {
 
  private:
   using Turn = std::pair<Micros, RequestId>;  // deadline first
-  // Prefill time that the engines still have before them.
+  // Returns the prefill time that the engines still have before them.
   Micros Backlog(const Host& host, Micros now) const;
   void DropLate(Micros now, Host* host);
   std::vector<Turn> Schedule(Micros now, const Host& host) const;

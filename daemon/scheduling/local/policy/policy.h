@@ -10,7 +10,7 @@
 
 namespace fineserve::sched {
 
-// A request that waits, with all that a policy may want to know about it.
+// A waiting request, with all that a policy may want to know about it.
 struct Queued {
   Waiting waiting;
   ModelId model;
@@ -19,17 +19,17 @@ struct Queued {
   uint64_t tenant = 0;   // a hash of its name
 };
 
-// The scheduler, as a policy sees it: what it decides about, and where its
-// decisions go. A policy forgets a request before it reports its decision.
+// The scheduler, as a policy sees it: what the policy decides about, and where
+// its decisions go. A policy forgets a request before it reports its decision.
 class Host {
  public:
   virtual ~Host() = default;
   virtual std::vector<ReplicaId> EnginesOf(ModelId model) const = 0;
   virtual Predictor Predict(ReplicaId engine, Micros now) const = 0;
-  // True if the request can start there at once.
+  // True if the request can start on the engine at once.
   virtual bool Takes(ReplicaId engine, const Queued& request, Micros now) = 0;
   virtual void Start(const Queued& request, ReplicaId engine, Micros now) = 0;
-  // The request's deadline can no longer be met.
+  // Drops the request, whose deadline can no longer be met.
   virtual void Drop(const Queued& request, Micros now) = 0;
 };
 
@@ -42,7 +42,8 @@ class Policy {
   virtual void Remove(const Queued& request) = 0;
   virtual void Decide(Micros now, Host* host) = 0;
 
-  // Earliest time at which Decide may find a request late; kNever if never.
+  // Returns the earliest time at which Decide may find a request late; kNever
+  // if never.
   virtual Micros NextCheck() const = 0;
 };
 
@@ -56,9 +57,9 @@ struct Prospect {
 Prospect BestProspect(const Host& host, ModelId model, uint64_t prompt_tokens,
                       Micros now);
 
-// Time at which a request becomes unable to meet its deadline even alone
-// (Algorithm 2, line 5), as things are. A request without an engine waits until
-// its deadline.
+// Returns the time at which a request becomes unable to meet its deadline even
+// alone (Algorithm 2, line 5), in the present state. A request without an
+// engine waits until its deadline.
 Micros LateAt(const Host& host, const Queued& request, Micros now);
 
 }  // namespace fineserve::sched

@@ -89,8 +89,8 @@ void LengthTree<kMost>::Mend(Index parent, size_t i) {
   above.parts[i + 1] = PartOf(right);
 }
 
-// Fetches all cache lines of a node at once, not one after the other as they
-// are searched.
+// Fetches all cache lines of a node at once, rather than one after the other as
+// they are searched.
 template <size_t kMost>
 void LengthTree<kMost>::Prefetch(Index n) const {
   const char* node = reinterpret_cast<const char*>(&nodes_[n]);
@@ -115,7 +115,7 @@ void LengthTree<kMost>::Insert(const Waiting& request) {
     Prefetch(child);
     if (nodes_[child].count == kMost) {
       Split(n, i);
-      // Never into the part before, which may be full.
+      // The request never goes into the part before, which may be full.
       if (!IsShorter(request, nodes_[n].parts[i + 1])) ++i;
     }
     Part& part = nodes_[n].parts[i];
@@ -167,7 +167,7 @@ absl::optional<RequestId> LengthTree<kMost>::Soonest(
   Index n = root_;
   for (size_t level = height_;; --level) {
     const Node& node = nodes_[n];
-    // Parts before `i` are wholly shorter.
+    // All requests in parts before `i` are shorter.
     const size_t i = after ? Place(node, *after) : node.count;
     found = std::min(found, SoonestOf(node.begin(), node.begin() + i));
     if (!after || level == 0) break;

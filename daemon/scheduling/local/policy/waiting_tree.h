@@ -20,13 +20,13 @@ struct Waiting {
   Micros deadline;
 };
 
-// Order of length, by which requests leave a batch that is too long: the
-// longest leaves first, and of equals the one with the largest id.
+// Orders requests by length, in which they leave a batch that is too long: the
+// longest leaves first and, of equals, the one with the largest id.
 inline bool Shorter(const Waiting& a, const Waiting& b) {
   return std::pair(a.tokens, a.id) < std::pair(b.tokens, b.id);
 }
 
-// Order of urgency: earliest deadline first.
+// Orders requests by urgency: earliest deadline first.
 inline bool Sooner(const Waiting& a, const Waiting& b) {
   return std::pair(a.deadline, a.id) < std::pair(b.deadline, b.id);
 }
@@ -65,12 +65,12 @@ class LengthTree {
   size_t size() const { return size_; }
   size_t nodes() const { return nodes_.size() - free_.size(); }
 
-  // The soonest of the requests shorter than `after`, which is in the tree;
-  // without `after`, of all requests.
+  // Returns the soonest of the requests shorter than `after`, which must be in
+  // the tree; without `after`, the soonest of all requests.
   absl::optional<RequestId> Soonest(const absl::optional<Waiting>& after) const;
 
-  // The longest prefix for which holds(tokens, soonest deadline); it must not
-  // hold for a prefix after it has failed for a shorter one.
+  // Returns the longest prefix for which holds(tokens, soonest deadline) is
+  // true; it must not be true for a prefix if it is false for a shorter one.
   template <typename Holds>
   Prefix LongestPrefix(Holds holds) const;
 
@@ -85,10 +85,10 @@ class LengthTree {
       return std::pair(deadline, id) < std::pair(other.deadline, other.id);
     }
   };
-  // A subtree, or in a leaf a request.
+  // A subtree or, in a leaf, a request.
   struct Part {
-    // At most the length of each request in this part, and more than all in the
-    // part before.
+    // At most the length of each request in this part, and more than the length
+    // of all requests in the part before.
     uint32_t first_tokens;
     Index child;  // unused in a leaf
     RequestId first_id;
@@ -111,19 +111,19 @@ class LengthTree {
   }
   // The soonest of some parts.
   static Due SoonestOf(const Part* begin, const Part* end);
-  // The part whose subtree `request` belongs to; in a leaf, itself or the part
-  // before.
+  // Returns the part whose subtree `request` belongs to; in a leaf, the request
+  // itself or the part before.
   static size_t Place(const Node& node, const Waiting& request);
   static void InsertAt(Node* node, size_t i, const Part& part);
   static void EraseAt(Node* node, size_t i);
 
   Index New();
-  // A parent's figures for the node `child`.
+  // Returns a parent's figures for the node `child`.
   Part PartOf(Index child) const;
   // Splits the full child `i` of `parent` in two.
   void Split(Index parent, size_t i);
-  // Child `i` of `parent` has too few parts: it is merged with a neighbour, or
-  // the two share their parts equally.
+  // Merges child `i` of `parent`, which has too few parts, with a neighbour, or
+  // divides the parts of both equally.
   void Mend(Index parent, size_t i);
   void Erase(Index n, size_t level, const Waiting& request);
   void Prefetch(Index n) const;

@@ -11,7 +11,7 @@ namespace fineserve::sched {
 using Micros = int64_t;
 inline constexpr Micros kNever = std::numeric_limits<Micros>::max();
 
-// Indices are types, so that one cannot be taken for another.
+// Indices are separate types, so that one cannot be mistaken for another.
 enum class RequestId : uint64_t {};  // the caller's, unique while it lives
 enum class ModelId : uint32_t {};    // place in the scheduler's list of models
 enum class ReplicaId : uint32_t {};  // the caller's

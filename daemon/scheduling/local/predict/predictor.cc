@@ -7,15 +7,15 @@ namespace fineserve::sched {
 namespace {
 
 // The newest observation's weight. Heuristic, the best of 0.02 to 0.2 in
-// simulation: with a memory of 20 first tokens κ still follows a neighbour that
-// comes and goes.
+// simulation: with a memory of 20 first tokens, κ still follows a neighbour
+// that comes and goes.
 constexpr double kWeight = 0.05;
-// Heuristic: beyond these bounds the profile is another machine's, and one
+// Heuristic: beyond these bounds the profile is from another machine, and one
 // stalled request should not make all others look late.
 constexpr double kLeastKappa = 0.25;
 constexpr double kMostKappa = 8;
 constexpr double kMostKappaOfGuess = 8 * kMostKappa;
-// The profile counts as much as this many observations that agree with it.
+// The profile has the weight of this many observations that agree with it.
 constexpr double kProfileCounts = 4;
 constexpr double kGuessCounts = 1;
 
@@ -54,8 +54,8 @@ Micros Predictor::FullStep() const {
 }
 
 uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot) {
-  // Uses the most reads from a peer that a batch can have, so that any smaller
-  // batch keeps the SLO as well.
+  // Assumes the most reads from a peer that a batch can have, so that any
+  // smaller batch also keeps the SLO.
   const double fixed =
       profile.base_us +
       profile.peer.AddedUs(profile.base_us, profile.peer.reread * kRowBlock);

@@ -23,7 +23,7 @@ struct Profile {
 
   bool operator==(const Profile&) const = default;
 
-  // The time of a step without that of its prompt tokens.
+  // Returns the time of a step without the time of its prompt tokens.
   double FixedUs(double tokens, double sequences) const {
     return base_us + per_sequence_us * sequences +
            peer.AddedUs(base_us + per_token_us * tokens, tokens + sequences);
@@ -31,9 +31,9 @@ struct Profile {
   double DecodeUs(double sequences) const { return FixedUs(0, sequences); }
 };
 
-// For a model of which nothing is known: an eighth of what Llama-3.1-8B takes
-// on an A100. A guess that is too fast lets requests in, which correct it; with
-// one that is too slow none would ever start. Heuristic.
+// For a model about which nothing is known: an eighth of what Llama-3.1-8B
+// takes on an A100. A guess that is too fast admits requests, which then
+// correct it; with a guess that is too slow, none would ever start. Heuristic.
 inline constexpr Profile kGuess = {1000, 14, 8, true};
 
 // Predicts the first tokens of a batch: the paper's TTFT(R), for chunked
@@ -63,10 +63,10 @@ struct Predictor {
   double kappa = 1;
   Micros back_in = 0;
 
-  // From now to the last first token; at most kLongestTtft.
+  // Returns the time from now to the last first token; at most kLongestTtft.
   Micros operator()(uint64_t prompt_tokens) const;
 
-  // The time of a step that fills as much as it may.
+  // Returns the time of a step that fills as much as it may.
   Micros FullStep() const;
 
   uint32_t budget_tokens() const;  // ≥ 1
@@ -74,27 +74,29 @@ struct Predictor {
 
 inline constexpr Micros kLongestTtft = Micros{1} << 50;  // 35 years
 
-// Largest number of sequences that keep a decode step within `slo_tpot`; at
-// least 1, since an engine that cannot keep the SLO should still serve.
+// Returns the largest number of sequences that keep a decode step within
+// `slo_tpot`; at least 1, since an engine that cannot keep the SLO should still
+// serve.
 uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot);
 
 // κ: how much slower steps are than the profile says, because of neighbours on
 // the GPU or a profile from elsewhere. It is Σ actual over Σ predicted time,
-// both sums decaying. So long prompts, which κ is for, count in proportion, and
-// the few milliseconds that every request loses on its way do not become a
-// factor. In simulation up to 1.1 points more requests are on time than with
-// the average of ratios. A guessed profile is given up sooner and for more.
+// both sums decaying. So long prompts, which are the purpose of κ, count in
+// proportion, and the few milliseconds that every request loses on its way do
+// not become a factor. In simulation, up to 1.1 points more requests are on
+// time than with the average of ratios. A guessed profile is given up sooner,
+// and may be corrected by more.
 class Correction {
  public:
-  // Decaying sums of times in µs, and how many were observed.
+  // Decaying sums of times in µs, and the number of observations.
   struct Sums {
     double actual_us = 1, predicted_us = 1;
     uint32_t observed = 0;
   };
 
   Correction() = default;
-  // Goes on from another one's sums, none of which is 0, within the bounds of
-  // κ.
+  // Continues from the sums of another Correction, none of which is 0, within
+  // the bounds of κ.
   explicit Correction(const Sums& sums);
 
   void Observe(Micros actual, Micros predicted_uncorrected,
@@ -106,9 +108,9 @@ class Correction {
   Sums sums_;
 };
 
-// Corrections that an engine has taught. Prompts and output are corrected
+// Corrections learnt from an engine. Prompts and output are corrected
 // separately, because the wait of short prompts on their way, or attention over
-// long ones, is no part of a decode step.
+// long prompts, is not part of a decode step.
 struct Corrections {
   Correction prefill;  // by TTFT
   Correction decode;   // by TPOT

@@ -27,8 +27,8 @@ struct Fit {
   double error = 0;  // mean of |fitted − y| / y
 };
 
-// Least squares of relative errors over the columns of `a` that `first` and
-// `count` name; the other coefficient is 0.
+// Returns the least-squares fit of relative errors over the columns of `a` that
+// `first` and `count` name; the other coefficient is 0.
 Fit FitColumns(const Eigen::MatrixX2d& a, const Eigen::VectorXd& b, int first,
                int count) {
   const Eigen::MatrixXd used = a.middleCols(first, count);

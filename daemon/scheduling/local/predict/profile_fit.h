@@ -17,8 +17,9 @@ struct ProfileRow {
   double decode_step_s;   // mean, one token of each of the batch
 };
 
-// The standard error of each coefficient, from the residuals of the fit. NaN if
-// there are not more rows than coefficients; 0 for one that was set to 0.
+// The standard error of each coefficient, from the residuals of the fit. NaN
+// unless there are more rows than coefficients; 0 for a coefficient that was
+// set to 0.
 struct StandardErrors {
   double base_us = 0;
   double per_token_us = 0;
@@ -44,9 +45,9 @@ struct ProfileFit {
 // This takes a batch for one step, as offline engines measure it.
 absl::StatusOr<ProfileFit> FitProfile(const std::vector<ProfileRow>& rows);
 
-// The same for an engine that serves: a batch takes the steps that BatchSteps
-// counts. Also InvalidArgument if these do not separate the base from the
-// tokens.
+// Does the same for an engine that serves: a batch takes the steps that
+// BatchSteps counts. Also InvalidArgument if these steps do not separate the
+// base from the tokens.
 absl::StatusOr<ProfileFit> FitServedProfile(const std::vector<ProfileRow>& rows,
                                             uint32_t chunk_tokens);
 
@@ -57,9 +58,9 @@ struct FilledSteps {
                          // steps
 };
 
-// The engine begins with the prompt that comes first, alone, and takes the
-// others in when that step ends. A step fills `chunk_tokens`, of which each
-// sequence that runs already takes one, and fills prompts in order.
+// Returns the steps for a batch. The engine begins with only the first prompt,
+// and takes the others in when that step ends. A step fills `chunk_tokens`, of
+// which each sequence that already runs takes one, and fills prompts in order.
 FilledSteps BatchSteps(uint32_t batch, uint32_t input_tokens,
                        uint32_t chunk_tokens);
 

@@ -10,8 +10,8 @@
 
 namespace fineserve::sched {
 
-// A host whose engines are as a test or bench sets them. Starting a request
-// changes only what is left of an engine's caps.
+// A host whose engines are set by a test or bench. Starting a request changes
+// only what is left of an engine's caps.
 class FakeHost final : public Host {
  public:
   struct Engine {
@@ -64,7 +64,7 @@ inline constexpr ReplicaId kEngine{1};
 // 10 µs a token and nothing else.
 inline constexpr Predictor kTenPerToken{{0, 10, 0}, 1'000'000, 0, 0, 1};
 
-// A host with kEngine alone, of the first model.
+// Returns a host with only kEngine, which serves the first model.
 inline FakeHost OneEngine(Predictor predictor = kTenPerToken) {
   FakeHost host;
   host.engines[kEngine] = {ModelId{0}, predictor};

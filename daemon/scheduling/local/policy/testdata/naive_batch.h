@@ -11,7 +11,7 @@ namespace fineserve::sched {
 
 // Algorithm 2 as the paper prints it, line for line: the reference for tests
 // and the baseline of the bench. TTFT(S) is computed from the set each time,
-// and the set is searched for the longest: O(n²).
+// and the set is searched for the longest request: O(n²).
 inline Batch NaiveBatch(const std::vector<Waiting>& waiting, Micros now,
                         Ttft ttft, Caps caps) {
   Batch batch;
