@@ -1,4 +1,5 @@
-// Choice of a replica that has a prompt's beginning cached: see kQuestion.
+// Measures the choice of a replica that has a prompt's beginning cached: see
+// kQuestion.
 
 #include <algorithm>
 #include <cstdint>
@@ -71,7 +72,7 @@ struct Turn {
 
 uint64_t Ns(double us) { return static_cast<uint64_t>(us * 1000); }
 
-// An engine: its queue of prompts, and its prefix cache by blocks of text.
+// An engine: its queue of prompts, and its prefix cache, in blocks of text.
 class Replica {
  public:
   explicit Replica(size_t cache_tokens)
@@ -82,7 +83,7 @@ class Replica {
     return std::max(0.0, free_us_ - now_us);
   }
 
-  // Returns when the first token comes.
+  // Returns the time of the first token.
   double Serve(const Turn& turn, const PromptPrefix& prefix) {
     const uint32_t cached = prefix.TokensOf(Cached(prefix), turn.tokens());
     hit_tokens += cached;
@@ -122,7 +123,7 @@ class Replica {
   std::unordered_map<uint64_t, std::list<uint64_t>::iterator> blocks_;
 };
 
-// Text that is the same for the same seed.
+// Returns a text that is the same for the same seed.
 std::string TextOf(uint64_t seed, double tokens) {
   std::mt19937_64 random(seed);
   std::string text(static_cast<size_t>(tokens) * kBytesOfToken, ' ');
@@ -130,7 +131,8 @@ std::string TextOf(uint64_t seed, double tokens) {
   return text;
 }
 
-// All turns of all chats, by time. `busy_us`: prefill time without a cache.
+// Returns all turns of all chats, by time. `load` refers to prefill time
+// without a cache.
 std::vector<Turn> MakeTurns(double load, bool hot, std::mt19937_64* random) {
   std::vector<Turn> turns;
   double prefill_us = 0;
@@ -152,7 +154,7 @@ std::vector<Turn> MakeTurns(double load, bool hot, std::mt19937_64* random) {
     }
     begins.push_back(0);
   }
-  // Chats begin at the rate that makes the load.
+  // Chats begin at the rate that gives the load.
   const double span_us = prefill_us / kReplicas / load;
   std::uniform_real_distribution<double> begin(0, span_us);
   for (double& b : begins) b = begin(*random);
@@ -224,7 +226,7 @@ About TheBench() {
 int Main(int argc, char** argv) {
   const Arguments arguments = Arguments::ReadOrExit(argc, argv, TheBench());
   Report report("affinity");
-  // Worst of ours to another, over all loads.
+  // The worst ratio of our policy to another, over all loads.
   std::map<Policy, double> mean, p99;
   for (const double load : kLoads) {
     std::mt19937_64 random(1);

@@ -1,4 +1,4 @@
-// The simulator against real processes: see kQuestion.
+// Compares the simulator with real processes: see kQuestion.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,14 +39,14 @@
 namespace fineserve::bench {
 namespace {
 
-// ComparedFleet as processes. All end with this object. Confined to the thread
-// that makes it.
+// ComparedFleet as real processes, which end with this object. Confined to the
+// thread that creates it.
 class RealFleet {
  public:
   explicit RealFleet(const FleetShape& shape);
 
-  // Starts everything and waits until each model answers. False, after a
-  // message on standard error, if that fails or SIGINT came.
+  // Starts everything and waits until each model answers. If that fails or
+  // SIGINT came, prints a message on standard error and returns false.
   bool Start();
   RunOutcome Send(const workload::Trace& trace);
 
@@ -56,13 +56,13 @@ class RealFleet {
     uint64_t late_steps = 0;  // whose copies took longer than the modelled step
     uint64_t activations = 0;
   };
-  // False, after a message, if an engine does not tell.
+  // Returns false, after a message, if an engine does not report its counts.
   bool Read(Counters* counters) const;
-  // Lets the first engine leave and come back some times. nullopt, after a
-  // message, if it does not.
+  // Makes the first engine leave and come back some times. Returns nullopt,
+  // after a message, if it does not.
   absl::optional<MoveTimes> Move() const;
 
-  // The same fleet, placed otherwise, for the simulator.
+  // Returns the same fleet with another placement, for the simulator.
   stage::FleetText FleetOf(EnginePlacement placement) const;
   // A file beside it.
   std::string Path(const std::string& name) const {
@@ -228,7 +228,7 @@ class Comparison {
  public:
   explicit Comparison(const Settings& settings) : settings_(settings) {}
 
-  // False, after a message, if something does not start or SIGINT came.
+  // Returns false, after a message, if something does not start or SIGINT came.
   bool Run() {
     fputs(Header().c_str(), stderr);
     for (const std::string& trace : settings_.traces) {
@@ -247,7 +247,8 @@ class Comparison {
     const auto& [real, seed, shape] =
         std::tie(settings_.real_trace, settings_.seed, settings_.shape);
     if (name == "arena") {
-      // The first engines of both GPUs, which are there.
+      // Probes the first engine of each GPU, which is on the GPU from the
+      // start.
       return AfterProbes(Busiest(real, kArenaFrom, load, seconds, seed, shape),
                          {0, 2});
     }
@@ -257,7 +258,8 @@ class Comparison {
             : Bursty(real, load, seconds, seed, shape));
   }
 
-  // Each point has processes of its own, which begin as the simulator does.
+  // Starts new processes for each point, so that they begin as the simulator
+  // does.
   bool RunPoint(const std::string& name, double load) {
     const workload::Trace trace = MakeTrace(name, load);
     Point point;
@@ -305,7 +307,7 @@ class Comparison {
             static_cast<double>(run.activations)};
   }
 
-  // nullopt, after a message, if the files are wrong.
+  // Returns nullopt, after a message, if the files are wrong.
   absl::optional<SimulatedRun> RunSimulation(
       const RealFleet& fleet, EnginePlacement placement,
       const sim::PathTimes& path, const MoveTimes& moves,
@@ -360,7 +362,7 @@ About TheBench() {
         "and of the simulated one"}}};
 }
 
-// False, after a message, if a file or a list is wrong.
+// Returns false, after a message, if a file or a list is wrong.
 bool Read(const Arguments& arguments, Settings* settings) {
   const std::string data = arguments.Text("--data");
   auto lengths = workload::ReadLengths(data + kLengthsFile);

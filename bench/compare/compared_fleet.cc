@@ -8,20 +8,21 @@ namespace {
 
 using Fleet = ComparedFleet;
 
-// To fill a slab of 2 MiB on the emulated device: a memset by one core.
+// Time to fill a slab of 2 MiB on the emulated device, by a memset on one core.
 constexpr int kFillUs = 500;
 // A word of four letters and a space (tools/openai/prompt.h).
 constexpr int kBytesPerToken = 5;
 
-// An engine's memory that leaves with it, at most: its weights, of which
-// tinyserve rounds four tensors up to whole granules, and a workspace of 4 MiB.
+// Upper bound on the memory that leaves the GPU with an engine: its weights, of
+// which tinyserve rounds four tensors up to whole granules, and a workspace of
+// 4 MiB.
 uint32_t ResidentMib(const FleetShape& shape) { return shape.weights_mib + 8; }
 // An engine's context and 1 MiB of small tensors, which stay; the daemon's
-// memory beside the pool; and the scratch of a view.
+// memory outside the pool; and the scratch of a view.
 constexpr uint32_t kStaysMib = 2, kDaemonMib = 4, kScratchMib = 2;
 
-// The engine reads only the KV that a token needs: the comparison is about
-// time.
+// The engine reads only the KV that a token needs, since the comparison is
+// about time.
 std::vector<std::string> CommandOf(const ComparedModel& model, uint16_t port,
                                    const std::string& program,
                                    const FleetShape& shape) {
@@ -35,8 +36,9 @@ std::vector<std::string> CommandOf(const ComparedModel& model, uint16_t port,
                    Fleet::kBaseUs, " --step-token-us ", Fleet::kTokenUs,
                    " --step-sequence-us ", Fleet::kSequenceUs));
   if (!shape.evicts()) return words;
-  // The emulated device gives an allocation one piece of memory, and between
-  // slabs of this size soon has none that is larger. A GPU maps such pages.
+  // The emulated device needs one contiguous piece for an allocation, and soon
+  // has none that is larger than a slab between slabs. A GPU maps scattered
+  // pages.
   return process::With(
       words, {"--weights", absl::StrCat(shape.weights_mib, "MiB"), "--tensor",
               absl::StrCat(Fleet::kSlabMib, "MiB")});

@@ -11,7 +11,7 @@ namespace {
 
 using Fleet = ComparedFleet;
 
-// KV that a request books, times the duration.
+// Returns the KV that a request books, times the duration.
 double ByteSeconds(const workload::Arrival& a) {
   const uint32_t tokens = a.lengths.input + a.lengths.output;
   const uint32_t blocks =
@@ -39,7 +39,7 @@ double LoadOf(const workload::Trace& trace, double seconds,
 workload::Trace Steady(const std::vector<workload::Lengths>& lengths,
                        double load, double seconds, uint64_t seed,
                        const FleetShape& shape) {
-  // One request a second to each model.
+  // A trace with one request a second for each model.
   workload::Trace once;
   std::vector<workload::Lengths> cut;
   for (const workload::Lengths& l : lengths) {

@@ -10,7 +10,7 @@
 
 namespace fineserve::bench {
 
-// One trace at one load, by real processes and simulated.
+// One trace at one load, run by real processes and by the simulator.
 
 struct Side {
   workload::Summary summary;
@@ -21,26 +21,28 @@ struct Side {
 struct Point {
   std::string name;
   Side real, simulated;
-  // Simulated with one daemon for all engines; none: models have no replicas.
+  // The simulation with one daemon for all engines; none if models have no
+  // replicas.
   absl::optional<Side> one_queue;
   double host_busy = 0;  // of all cores during the real run, 0 … 1
   double late_steps = 0;
 
-  // Beyond this the host, not the engines' step time, decides when tokens come.
+  // Above this, the host and not the engines' step time decides when tokens
+  // come.
   static constexpr double kMostBusy = 0.8;
   bool counts() const { return host_busy <= kMostBusy; }
 
-  // Percentage points by which the simulator is too hopeful.
+  // Percentage points by which the simulator is too optimistic.
   double AttainmentDifference() const;
-  // Share by which many daemons do worse than one queue, simulated.
+  // Share by which many daemons do worse than one queue, in the simulation.
   double LostToOneQueue(const Side& side) const;
 };
 
 // Percentage by which `simulated` differs from `real`, which is not 0.
 double PercentOff(double simulated, double real);
 
-// The figures of those whose request began at `from_s` or later; until then the
-// proxy and the scheduler learn, and the engines fill up.
+// Summarises the requests that began at `from_s` or later. Until then the proxy
+// and the scheduler learn, and the engines fill up.
 workload::Summary SummaryFrom(double from_s,
                               const std::vector<workload::Outcome>& outcomes,
                               double seconds);
@@ -49,8 +51,8 @@ workload::Summary SummaryFrom(double from_s,
 std::string Header();
 std::string Row(const Point& point);
 
-// Adds each point's figures, and claims about the worst of those that count;
-// claims nothing if none does.
+// Adds each point's figures, and claims about the worst of the points that
+// count. Claims nothing if none counts.
 void Tell(const std::vector<Point>& points, Report* report);
 
 }  // namespace fineserve::bench

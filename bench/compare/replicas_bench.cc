@@ -1,4 +1,4 @@
-// Requests dealt to replicas against one queue: see kQuestion.
+// Compares requests dealt to replicas with a single queue: see kQuestion.
 
 #include <stdio.h>
 
@@ -33,7 +33,8 @@ token within 1 s; the first 20 s do not count. By default it takes two minutes.)
 
 constexpr char kLengthsFile[] =
     "/lengths_sharegpt_firstturn_llama2tok_even.csv.gz";
-// On the path to an idle engine, µs, as the real proxy and daemon take them.
+// Times on the path to an idle engine, in µs, as measured with the real proxy
+// and daemon.
 constexpr int kAskUs = 700, kSendUs = 300, kAnswerUs = 300;
 constexpr double kMostLost = 1;
 

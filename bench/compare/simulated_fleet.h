@@ -18,8 +18,8 @@ struct SimulatedRun {
   uint64_t activations = 0;
 };
 
-// Simulates this trace on these files, in this process. Returns the errors of
-// reading them and of the simulation.
+// Simulates this trace with these files, in this process. Returns the errors of
+// reading the files and of the simulation.
 absl::StatusOr<SimulatedRun> Simulate(const std::string& fleet_path,
                                       const std::string& site_path,
                                       const workload::Trace& trace);

@@ -1,4 +1,4 @@
-// A fleet larger than its GPU, as real processes: see kQuestion.
+// Runs a fleet larger than its GPU as real processes: see kQuestion.
 
 #include <stdio.h>
 
@@ -44,7 +44,7 @@ minutes.)";
 
 constexpr uint32_t kRoomFor = 3;
 constexpr uint32_t kPoolMib = 64, kSlabMib = 2, kWeightMib = 64;
-// Beside weights and pool: twelve contexts of 4 MiB, and scratch.
+// Memory besides weights and pool: twelve contexts of 4 MiB, and scratch.
 constexpr uint32_t kRestMib = 72;
 constexpr uint32_t kMemoryMib = kPoolMib + kRoomFor * kWeightMib + kRestMib;
 constexpr uint32_t kLongestTokens = 2048;
@@ -83,7 +83,8 @@ struct Load {
   double load_s = 0;
 };
 
-// Every second model by how often it is asked, and the requests to them.
+// Takes every second model in order of request counts, and the requests to
+// these models.
 workload::Trace Thin(const workload::Trace& all, size_t models, double rate,
                      double seconds) {
   std::vector<std::pair<int, uint32_t>> asked(all.models.size());
@@ -114,9 +115,9 @@ class Site {
         engines_(way.all ? load.trace.models.size() : kRoomFor),
         service_("crowded", {1, kMemoryMib, kPoolMib, kSlabMib}) {}
 
-  // Starts everything and waits until the engine that starts last answers: of
-  // those that start on request, the first. False, after a message, if that
-  // fails.
+  // Starts everything and waits until the engine that starts last answers; if
+  // engines start on request, the first one. Returns false, after a message, if
+  // that fails.
   bool Start() {
     const size_t last = way_.loads ? 0 : engines_ - 1;
     return service_.Start(Fleet()) &&
@@ -130,7 +131,7 @@ class Site {
 
  private:
   stage::FleetText Fleet() const {
-    // A GPU's, of vLLM with 8B (tools/lab/engines/tinyserve).
+    // A GPU's profile, of vLLM with 8B (tools/lab/engines/tinyserve).
     const auto profile = stage::TomlValue::Profile(7600, 16, 64);
     stage::FleetText fleet;
     fleet.Proxy({{"drain", 1}}, service_.port());

@@ -179,8 +179,8 @@ class Run {
     }
   }
 
-  // Returns the tokens that a pool without blocks would hold: it continues with
-  // the requests from the one that failed.
+  // Returns the tokens that a pool without blocks would hold if it went on with
+  // the requests from the failed one.
   double Ideal(Request next) const {
     Requests requests = requests_;
     uint64_t tokens = tokens_, bytes = bytes_;

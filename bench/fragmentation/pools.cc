@@ -76,10 +76,12 @@ class SlabPool : public Pool {
     if (!blocks_[m]->Link(v)) abort();
   }
 
-  // Asks a slab back from the other models: the cheapest has no used blocks.
+  // Takes a slab back from another model. A slab without used blocks is the
+  // cheapest.
   bool TakeEmptySlab(size_t asking) {
     for (uint32_t i = 0; i < geometry_.slab_count; ++i) {
-      // Continues where the last one was found: those before it were in use.
+      // Continues after the last slab that was found, since those before it
+      // were in use.
       const uint32_t v = scanned_ = scanned_ % geometry_.slab_count + 1;
       if (!owner_[v] || owner_[v] == asking ||
           blocks_[*owner_[v]]->UsedBlocks(v) != 0) {

@@ -43,22 +43,22 @@ class Pool {
   virtual Loss Lost() const { return {}; }
 };
 
-// Our slabs: a model leases one when its free blocks do not suffice; if all are
-// leased, it takes an empty one from another model.
+// Our slabs: a model leases a slab when it has too few free blocks; if all
+// slabs are leased, it takes an empty one from another model.
 std::unique_ptr<Pool> MakeSlabPool(const slab::PoolGeometry& geometry,
                                    const std::vector<Model>& models);
 // Each model has an equal share of the pool.
 std::unique_ptr<Pool> MakePartitionedPool(uint64_t bytes,
                                           const std::vector<Model>& models);
-// One block size for all, the largest format's (C2).
+// One block size for all models, that of the largest format (C2).
 std::unique_ptr<Pool> MakeFixedBlockPool(uint64_t bytes,
                                          const std::vector<Model>& models);
 // Blocks of each format's own size, first fit in one address range (C1).
 std::unique_ptr<Pool> MakeFirstFitPool(uint64_t bytes,
                                        const std::vector<Model>& models);
-// As in the authors' released code, the pool is split by number of layers;
-// slabs have twice the least common multiple within each part (design note
-// 0008).
+// As in the authors' released code, the pool is split by number of layers; the
+// slab size of each part is twice the least common multiple within the part
+// (design note 0008).
 std::unique_ptr<Pool> MakeSplitByDepthPool(uint64_t bytes,
                                            const std::vector<Model>& models);
 

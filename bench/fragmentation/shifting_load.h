@@ -34,7 +34,7 @@ struct Story {
 
 // Plays phases on a pool: requests of real lengths (Poisson arrivals) wait in
 // their model's queue until their KV fits, hold it for `seconds_per_token` ×
-// tokens, and leave. Only memory is modelled: no request slows another down, so
+// tokens, and leave. Models only memory: no request slows another down, so
 // pools differ only in which requests wait for memory. The same seed gives the
 // same requests to every pool.
 Story Play(const std::vector<Model>& models, const std::vector<Phase>& phases,

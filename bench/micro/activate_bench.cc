@@ -1,5 +1,4 @@
-// The cost of taking weights off the GPU and of bringing them back: see
-// kQuestion.
+// Measures the cost of moving weights off the GPU and back: see kQuestion.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,7 +78,8 @@ class Engine {
   double start_s_ = 0;
 };
 
-// As much memory as an engine's weights, on the device and on the host.
+// The same amount of memory as an engine's weights, on the device and on the
+// host.
 class Baseline {
  public:
   Baseline(const driver::Driver& driver, const backing::Device& device,
@@ -95,13 +95,14 @@ class Baseline {
     for (uint64_t i = 0; i < kPieces; ++i) {
       RightOrDie(call_.cuMemAlloc_v2(&pieces_.emplace_back(), piece));
       ranges_.push_back({pieces_.back(), piece});
-      // The emulated device reads memory that was never written faster.
+      // Writes the memory first, since the emulated device reads unwritten
+      // memory faster.
       RightOrDie(call_.cuMemcpyHtoD_v2(
           pieces_.back(), static_cast<char*>(host_) + i * piece, piece));
     }
     RightOrDie(call_.cuMemAlloc_v2(&digests_, kPieces * 16));
   }
-  // To new memory: the emulated device makes it page by page.
+  // Copies to new memory, which the emulated device creates page by page.
   double CopyS() const {
     std::vector<driver::CUdeviceptr> made(kPieces);
     const double s = Timed([&] {
@@ -151,7 +152,7 @@ class Bench {
         OrDie(abi::ConnectObserver(site_.SocketPath())));
   }
 
-  // Returns the seconds of a pass of the fingerprint kernel, by byte.
+  // Returns the seconds that a pass of the fingerprint kernel takes per byte.
   double Run(Report* report) {
     std::vector<double> plain_s, shim_s;
     for (uint64_t i = 0; i < rounds_; ++i) {
@@ -220,7 +221,7 @@ class Bench {
   uint64_t moved_bytes_ = 0;
 };
 
-// Activations by one link to the host and by two.
+// Measures activations over one link to the host and over two.
 class LinksBench {
  public:
   LinksBench(uint64_t weights_mib, uint64_t rounds)
@@ -237,7 +238,8 @@ class LinksBench {
     const Engine chat(site_, "chat", weights_mib_, true);
     const double one_s = Activation();
     const double pass_s = pass_s_per_byte * bytes_;
-    // The second daemon copies for others once an engine may leave its own GPU.
+    // The second daemon copies for others only once an engine may leave the
+    // second GPU.
     const Engine other(site_, "other", 16, true,
                        {{"CUDA_VISIBLE_DEVICES", "1"}});
     const double two_s = Activation();
@@ -257,7 +259,7 @@ class LinksBench {
     return {"--pool", "64MiB", "--slab",
             "4MiB",   "--gpu", absl::StrCat("emulated:", gpu)};
   }
-  // The median of some, after one that registers memory.
+  // Returns the median of several activations, after one that registers memory.
   double Activation() {
     std::vector<double> in_s;
     for (uint64_t i = 0; i <= rounds_; ++i) {

@@ -61,7 +61,7 @@ double MicrosSince(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
-// Generates the same requests forevery form of the decision.
+// Generates the same requests for every form of the decision.
 class Arrivals {
  public:
   Queued Next(Micros now) {
@@ -190,7 +190,7 @@ std::string Of(size_t n) { return absl::StrCat(", ", n, " waiting"); }
 
 constexpr size_t kSizes[] = {100, 10'000, 1'000'000};
 
-// Our queue and the textbook's set, of one size.
+// Our queue and the textbook's set, both of the same size.
 struct Way {
   explicit Way(size_t n) : queue(n), set(n) {}
   Queue queue;

@@ -8,7 +8,7 @@
 
 namespace fineserve::bench {
 
-// A way for one engine to get and free blocks.
+// An implementation by which an engine gets and frees blocks.
 class Blocks {
  public:
   virtual ~Blocks() = default;
@@ -18,7 +18,7 @@ class Blocks {
 
 double Ns(const std::function<void()>& run);
 
-// Returns the ns of a pair of CAS on a warm word.
+// Returns the ns of two CAS on a cached word.
 double CasPair(uint32_t count);
 
 // The load of one engine, in which 1,024 blocks are live. Both functions return
@@ -32,7 +32,8 @@ class Workload {
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
-  // Frees the oldest blocks and takes as many new ones, `at_once` in each call.
+  // Frees the oldest blocks and takes the same number of new ones, `at_once` in
+  // each call.
   double Steady(uint32_t at_once, uint32_t count);
   // Takes 512 blocks one by one and then frees them in random order.
   double Burst(uint32_t bursts);

@@ -70,7 +70,7 @@ class Ours : public Blocks {
   shim::BlockAllocator blocks_;
 };
 
-// The list that every engine of a GPU would share.
+// A list that every engine of a GPU would share.
 struct SharedList {
   pthread_mutex_t mutex;
   uint32_t count;
@@ -109,7 +109,7 @@ class RobustMutex : public Blocks {
   SharedList& list_;
 };
 
-// A process that answers at once, over the kind of socket that our daemon has.
+// A process that answers at once, over the same kind of socket as our daemon's.
 // Frees are sent without waiting for an answer.
 class Requests : public Blocks {
  public:
@@ -258,7 +258,7 @@ void Serving(Report* report) {
   report->Claim("C interface, 16 a call, per block / CAS pair",
                 alone.at("sixteen_per_cas"), 1, Compare::kAtMost);
   site.StopDaemon();
-  // The pool is so small that two engines out of phase must trade slabs.
+  // The pool is so small that two engines out of phase must exchange slabs.
   site.StartDaemon({"--pool", "96MiB", "--slab", "4MiB"});
   for (const char* mode : {"view", "guarded"}) {
     const std::vector<std::string> flags = {"--mode", mode, "--serve", "10"};
@@ -304,7 +304,7 @@ int Main(int argc, char** argv) {
   report.Figure("(d) driver calls, buffer",
                 static_cast<double>(engines.buffered.driver_calls()));
   const auto ratio = [&](const char* a, const char* b) {
-    // Compared round by round, so that a slow phase of the machine affects
+    // Compares round by round, so that a slow phase of the machine affects
     // both.
     std::vector<double> ratios;
     for (size_t i = 0; i < samples[a].size(); ++i) {

@@ -7,15 +7,15 @@
 
 namespace fineserve::bench {
 
-// Counts this process's driver calls about memory, by the emulated driver's own
-// count.
+// Counts this process's driver calls about memory, by the emulated driver's
+// counters.
 class CallCounter {
  public:
   // `library`: the emulated driver, which this process has loaded.
   explicit CallCounter(const std::string& library);
 
-  // Return the calls of `name`, or of all functions that it counts, since its
-  // construction.
+  // Return the calls of `name`, or of all functions that the driver counts,
+  // since this object was constructed.
   uint64_t Of(const std::string& name) const;
   uint64_t All() const;
 

@@ -39,7 +39,7 @@ uint64_t NowNs() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
-// Returns as many rules as a shim takes; only the last one matches.
+// Returns as many rules as a shim accepts; only the last one matches.
 std::vector<abi::Rule> Rules() {
   std::vector<abi::Rule> rules(abi::kRuleCapacity);
   for (abi::Rule& rule : rules) {
@@ -66,7 +66,7 @@ Percentiles Of(std::vector<double> values) {
 
 enum class How { kLibgcc, kStack, kRules };
 
-// Captures the stack of one allocation and applies the rules, if there are any.
+// Captures the stack of one allocation and applies the rules, if any.
 struct Subject {
   std::vector<abi::Rule> rules = Rules();
   std::unique_ptr<shim::RuleMatcher> matcher =

@@ -10,16 +10,17 @@
 
 namespace fineserve::bench {
 
-// The "name value" lines that a program printed.
+// "name value" lines that a program has printed.
 using FigureLines = std::map<std::string, double>;
 
-// A program that measures and prints such lines, which this process reads.
+// A program that measures, and prints such lines for this process to read.
 class FigureProgram {
  public:
   // Takes over the program's standard output.
   explicit FigureProgram(const process::Command& command);
 
-  // Waits for its end and returns its lines. Ends the bench if it failed.
+  // Waits for the program's end and returns its lines. Ends the bench if the
+  // program failed.
   FigureLines Finish();
 
  private:

@@ -11,16 +11,17 @@
 namespace fineserve::bench {
 
 // An emulated GPU of 80 GiB, or several, and a real fineserved on each. This
-// process is of that machine, so only one site can exist at a time. Not
+// process runs on that machine, so only one site can exist at a time. Not
 // thread-safe.
 class GpuSite : public stage::Machine {
  public:
   GpuSite();
 
-  // Starts fineserved and waits until all slabs are zeroed. One at a time.
+  // Starts fineserved and waits until all slabs are zeroed. Only one daemon at
+  // a time.
   void StartDaemon(const std::vector<std::string>& flags);
   void StopDaemon() { daemons_.clear(); }
-  // Starts another one beside it, on another GPU ("--gpu emulated:1" and
+  // Starts another fineserved on another GPU ("--gpu emulated:1" and
   // EMUCUDA_DEVICES), and waits in the same way.
   void AddDaemon(const std::vector<std::string>& flags);
   pid_t daemon_pid() const { return daemons_[0]->pid(); }
@@ -29,12 +30,12 @@ class GpuSite : public stage::Machine {
   process::Environment UnderPreload(const std::string& name) const {
     return EngineEnvironment({{"FINESERVE_ENGINE", name}});
   }
-  // Runs programs of ours under the preload at the same time, each with its
-  // flags, and returns what they printed once all have succeeded.
+  // Runs several of our programs under the preload at the same time, each with
+  // its flags, and returns the lines that they printed once all have succeeded.
   std::vector<FigureLines> RunPrograms(
       const std::string& program,
       const std::vector<std::vector<std::string>>& flags) const;
-  // The same with engines (view_engine.cc).
+  // Does the same with engines (view_engine.cc).
   std::vector<FigureLines> RunEngines(
       const std::vector<std::vector<std::string>>& flags) const {
     return RunPrograms("bench_view_engine", flags);

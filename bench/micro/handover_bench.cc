@@ -21,8 +21,8 @@
 namespace fineserve::bench {
 namespace {
 
-// Slabs that went from one engine to another because they were asked back, by
-// the times in the slab table. In ms.
+// Durations, in ms, for slabs that went from one engine to another because they
+// were asked back, by the times in the slab table.
 struct HandOvers {
   std::vector<double> whole_ms;   // asked back to leased
   std::vector<double> return_ms;  // asked back to returned
@@ -34,7 +34,7 @@ using abi::SlabState;
 
 constexpr useconds_t kLookEveryUs = 20;
 
-// A slab, by what was seen of it since it was asked back. 0: not seen.
+// The events seen of a slab since it was asked back. 0: not seen.
 struct Passage {
   abi::SlabSnapshot now;
   uint32_t from = 0;  // the engine that was asked
@@ -74,8 +74,8 @@ void Look(const abi::SlabSnapshot& slab, Passage* p, HandOvers* seen) {
   }
 }
 
-// Watches the only daemon in the runtime folder until `ending`. A hand-over
-// whose steps follow one another too fast for it to see them is left out.
+// Watches the only daemon in the runtime folder until `ending`. Omits a
+// hand-over whose steps follow one another too fast to be seen.
 HandOvers Watch(const std::atomic<bool>* ending) {
   const auto sockets = finding::ListSockets(getenv("FINESERVE_RUNTIME_DIR"));
   if (sockets.size() != 1) Die("there is not one fineserved");

@@ -28,7 +28,8 @@ namespace fineserve::bench {
 namespace {
 
 constexpr double kHalfPeriodMs = 500;
-// Between the end of one's turn and the other's beginning.
+// Time between the end of one engine's turn and the beginning of the other
+// engine's.
 constexpr double kGapMs = 50;
 constexpr uint32_t kPageBytes = 64 << 10;
 constexpr uint32_t kSequenceBlocks = 8;
@@ -117,7 +118,7 @@ class Engine {
     return half % 2 == turn_ && since_ms < kHalfPeriodMs - kGapMs;
   }
 
-  // Begins sequences up to `target`, ends some, and lets the device work.
+  // Starts sequences up to `target`, ends some, and lets the device work.
   void Step(size_t target, bool ends) {
     const uint64_t step = fs_kv_step_begin();
     if (sequences_.size() < target) Admit(target);

@@ -1,6 +1,6 @@
-// The cost of a hook: see kQuestion.
-// The parent starts itself once per driver, with the shim preloaded; the child
-// measures and prints "name value" lines.
+// Measures the cost of a hook: see kQuestion. The parent starts itself once per
+// driver, with the shim preloaded; the child measures and prints "name value"
+// lines.
 
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>
@@ -88,7 +88,7 @@ void LaunchKernel(const Way& way, int calls) {
   }
 }
 
-// Frees at once, for a driver that really allocates.
+// Frees each allocation at once, for a driver that really allocates.
 void AllocThenFree(const Way& way, int calls) {
   for (int i = 0; i < calls; ++i) {
     CUdeviceptr address = 0;
@@ -105,7 +105,7 @@ double Seconds(const std::function<void()>& run) {
   return taken.count();
 }
 
-// Returns the mean ns per call over the threads, which all begin together.
+// Returns the mean ns per call over the threads, which all start together.
 double NsPerCall(const Work& work, const Way& way, int threads, int calls) {
   std::atomic<int> waiting{threads};
   std::vector<double> seconds(threads);
@@ -158,8 +158,8 @@ const abi::ScoreboardHeader* OwnScoreboard() {
   return nullptr;
 }
 
-// Makes one large allocation, so that the shim creates its scoreboard. It also
-// warns that it finds no daemon; this warning is discarded.
+// Makes one large allocation, so that the shim creates its scoreboard. Discards
+// the shim's warning that it finds no daemon.
 const abi::ScoreboardHeader* MakeScoreboard(const Way& hooked) {
   fflush(stdout);
   const int kept = dup(STDERR_FILENO);
@@ -247,8 +247,7 @@ FigureLines Ask(const std::string& driver_name, const std::string& folder,
   const std::string lib = process::ProgramFolder() + "/../lib";
   return FigureProgram(
              {.words = {"/proc/self/exe", "--child", driver_name},
-              // The runtime folder is missing, so that the shim finds no
-              // daemon.
+              // The runtime folder does not exist, so the shim finds no daemon.
               .environment = {{"LD_PRELOAD", lib + "/libfineserve_shim.so"},
                               {"LD_LIBRARY_PATH", lib + "/" + folder},
                               {"FINESERVE_EVICT", evict},

@@ -55,7 +55,8 @@ class OnDemand {
   const DriverLatency latency_;
   const bool buffer_;
   std::vector<Page> pages_;
-  // Mapped pages with both used and free blocks, by their number of free ones.
+  // Mapped pages with both used and free blocks, by their number of free
+  // blocks.
   std::vector<std::vector<uint32_t>> partial_;
   std::atomic<uint64_t> driver_calls_{0};
 

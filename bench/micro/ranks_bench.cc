@@ -41,7 +41,7 @@ About TheBench() {
   return {"ranks", kQuestion, {{"--leases", "N", "5000", "for each engine"}}};
 }
 
-// A group_engine that obeys lines.
+// A group_engine that obeys lines on its standard input.
 class Engine {
  public:
   Engine(const GpuSite& site, const std::string& what,
@@ -53,7 +53,7 @@ class Engine {
   }
 
   const std::string& what() const { return what_; }
-  // By round, in the order of the leases.
+  // The times by round, each in the order of the leases.
   const std::vector<std::vector<double>>& rounds_us() const {
     return rounds_us_;
   }
@@ -67,7 +67,7 @@ class Engine {
   }
 
  private:
-  // The rest of the next line that begins so.
+  // Returns the rest of the next line that begins with `prefix`.
   std::string ReadLine(const std::string& prefix) {
     for (;;) {
       const std::string line = process_.ReadLine();
@@ -94,7 +94,8 @@ std::vector<double> Pooled(const Engine& engine, size_t first = 0,
   return pooled;
 }
 
-// The median over the rounds of one engine's P99, to the other's.
+// Returns the median over the rounds of the ratio of one engine's P99 to the
+// other's.
 double MedianRatioOfP99(const Engine& one, const Engine& other) {
   std::vector<double> ratios;
   for (size_t i = 0; i < one.rounds_us().size(); ++i) {

@@ -5,11 +5,11 @@
 
 namespace fineserve::bench {
 
-// Runs this process and those that it starts before all others (SCHED_FIFO).
-// False where that is not permitted.
+// Makes this process, and those that it starts, run before all others
+// (SCHED_FIFO). Returns false if that is not permitted.
 bool RunFirst();
 
-// The same of one thread (0: this one), and of none that it starts.
+// Does the same for one thread (0: this one), but for none that it starts.
 bool RunThreadFirst(pid_t thread);
 
 }  // namespace fineserve::bench

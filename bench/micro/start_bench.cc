@@ -1,4 +1,4 @@
-// The time until an engine is active: see kQuestion.
+// Measures the time until an engine is active: see kQuestion.
 
 #include <string>
 

@@ -15,8 +15,9 @@ struct TimedMove {
   uint64_t bytes = 0;
 };
 
-// Moves an engine's resident memory and waits for it. Errors: NotFound if the
-// daemon has no such engine, else those of abi::MoveEngine.
+// Moves an engine's resident memory and waits until that is done. Returns
+// NotFound if the daemon has no such engine, otherwise the errors of
+// abi::MoveEngine.
 absl::StatusOr<TimedMove> MoveTimed(const abi::ObserverLink& link,
                                     const std::string& engine, abi::Place to);
 

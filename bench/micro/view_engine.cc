@@ -53,7 +53,7 @@ double Milliseconds(Clock::time_point since) {
 
 void Print(const char* name, double value) { printf("%s %.3f\n", name, value); }
 
-// Blocks from the shim's allocator.
+// Gets blocks from the shim's allocator.
 class ThroughInterface : public Blocks {
  public:
   void Allocate(uint32_t count, uint32_t* ids) override {
@@ -118,8 +118,8 @@ class Engine {
           static_cast<double>(Stats().driver_calls_to_activate));
   }
 
-  // Measures ns per block through the C interface, and a pair of CAS on a warm
-  // word for comparison.
+  // Measures ns per block through the C interface, and two CAS on a cached word
+  // for comparison.
   void MeasureBlocks() {
     constexpr uint32_t kCount = 1 << 17;
     Ok(fs_kv_set_watermark(2 * Workload::kLive), "watermark");
@@ -145,9 +145,9 @@ class Engine {
   }
 
   // Runs steps of 2 ms, two of them in flight. In each step up to kArrive
-  // sequences begin (and take their prompt's blocks at once), some of the
+  // sequences begin (and take the blocks of their prompts at once), some of the
   // others grow by a block, and some end. The load rises and falls over a
-  // second, so that slabs travel between two engines that are out of phase.
+  // second, so slabs travel between two engines that are out of phase.
   void Serve() {
     constexpr uint32_t kMostSequences = 64;
     constexpr uint32_t kArrive = 2;
@@ -236,8 +236,8 @@ int Main(int argc, char** argv) {
   engine.Start();
   if (options.per_block) engine.MeasureBlocks();
   if (options.serve_seconds > 0) engine.Serve();
-  // The slabs of an engine that dies wait in quarantine, and the next engines
-  // would find none.
+  // Closes the view first, since the slabs of an engine that dies wait in
+  // quarantine, and the next engines would find none.
   Ok(fs_kv_close(), "close");
   return 0;
 }

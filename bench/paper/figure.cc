@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kAboutShare = 0.2;
 
-// A single seed has no interval: then its value alone counts.
+// A single seed has no interval, so only its value counts.
 double HalfOf(const Interval& ours) {
   return std::isfinite(ours.half) ? ours.half : 0;
 }
@@ -37,7 +37,7 @@ Verdict Judge(Sense sense, double paper, double even, const Interval& ours) {
         std::max(0.0, std::abs(ours.mean - paper) - half) / std::abs(paper);
     return off <= kAboutShare ? Verdict::kReproduced : Verdict::kNot;
   }
-  // An interval that is wide enough reaches anything.
+  // An interval that is wide enough reaches any number.
   if (ours.mean - half <= even) return Verdict::kNot;
   return ours.mean + half >= paper ? Verdict::kReproduced
                                    : Verdict::kDirectionOnly;

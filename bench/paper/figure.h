@@ -23,8 +23,8 @@ enum class Verdict {
 const char* Name(Verdict verdict);
 
 // Judges a gain of `paper`, where `even` means no gain (1 for a ratio, 0 for a
-// difference). It is seen in its direction if our interval is beyond `even`,
-// and is reproduced if it also reaches the paper's number.
+// difference). The direction is seen if our interval is beyond `even`; the gain
+// is reproduced if the interval also reaches the paper's number.
 Verdict Judge(Sense sense, double paper, double even, const Interval& ours);
 
 // The worse of two.
@@ -44,15 +44,15 @@ struct Panel {
   std::vector<Curve> curves;
 };
 
-// A number that the paper prints, and ours beside it.
+// A number that the paper prints, and our number beside it.
 struct Comparison {
   std::string what;  // "attainment, FineServe over Prism*, released tier"
   Sense sense = Sense::kGain;
   double paper = 0;
   double even = 1;  // no gain
   Interval ours;
-  // The figure's verdict is that of its own systems. Ours, and a second
-  // setting, are reported beside it.
+  // True for the paper's systems, which decide the figure's verdict. Our
+  // system, and a second setting, are only reported.
   bool counts = true;
 
   Verdict verdict() const { return Judge(sense, paper, even, ours); }
@@ -75,10 +75,10 @@ struct Figure {
   std::vector<Comparison> comparisons;
   // Origin of the data, and the parts of the setting that we chose.
   std::vector<std::string> provenance;
-  // Why something is not reproduced; printed only then.
+  // Why a number is not reproduced; printed only in that case.
   std::string because;
 
-  // The worst of the comparisons that count.
+  // Returns the worst verdict of the comparisons that count.
   Verdict verdict() const {
     Verdict worst = Verdict::kReproduced;
     for (const Comparison& c : comparisons) {

@@ -38,7 +38,7 @@ struct FigureEntry {
 };
 const std::vector<FigureEntry>& AllFigures();
 
-// The others, and why they are not here.
+// The figures that are not shown, and why.
 const std::vector<NotShown>& FiguresNotShown();
 
 }  // namespace fineserve::bench

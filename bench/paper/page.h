@@ -9,8 +9,9 @@
 
 namespace fineserve::bench {
 
-// One HTML page that needs nothing else: figures with their plots, numbers and
-// verdicts, how each system was served, and what is not shown.
+// Returns one HTML page that needs no other file: figures with their plots,
+// numbers and verdicts, how each system was served, and the figures that are
+// not shown.
 std::string Page(const std::vector<Figure>& figures,
                  const std::vector<System>& systems,
                  const std::vector<NotShown>& not_shown,

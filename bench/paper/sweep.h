@@ -22,15 +22,17 @@ struct Swept {
 Swept Sweep(Panel panel, const std::vector<System>& systems,
             absl::FunctionRef<Values(const System& system, double x)> measure);
 
-// Greatest lead of ours over theirs, as a ratio or a difference, over all x.
+// Return our greatest lead over theirs, as a ratio or a difference, over all x.
 Interval MostRatio(const Line& ours, const Line& theirs);
 Interval MostDifference(const Line& ours, const Line& theirs);
-// The same where ours leads by the least, or is the furthest behind.
+// Return the same at the x where our lead is smallest, or where ours is
+// furthest behind.
 Interval LeastRatio(const Line& ours, const Line& theirs);
 Interval LeastDifference(const Line& ours, const Line& theirs);
 
-// The highest rate at which `holds` is true, between `low` and `high`, after so
-// many bisections of their ratio. `holds` is true up to some rate.
+// Returns the highest rate at which `holds` is true, between `low` and `high`,
+// after `steps` bisections of their ratio. `holds` must be true up to some
+// rate.
 double HighestRate(double low, double high, int steps,
                    absl::FunctionRef<bool(double rate)> holds);
 

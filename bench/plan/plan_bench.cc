@@ -1,5 +1,5 @@
-// Placement policies against the exact optimum, and how long they take: see
-// kQuestion.
+// Compares placement policies with the exact optimum, and measures their time:
+// see kQuestion.
 
 #include <stdio.h>
 #include <time.h>
@@ -49,7 +49,7 @@ double CpuSeconds() {
          1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Rates and mean lengths of a trace's models.
+// Returns the rates and mean lengths of a trace's models.
 std::vector<plan::ModelLoad> LoadsOf(const workload::Trace& trace) {
   std::vector<plan::ModelLoad> loads(trace.models.size());
   for (const workload::Arrival& a : trace.arrivals) {
@@ -103,7 +103,8 @@ struct Gaps {
   double fewer = 0;              // instances with fewer
 };
 
-// The worth of each policy's placement by name, and fineserve-opt's own.
+// Returns the worth of each policy's placement by name. Sets `ours` to
+// fineserve-opt's placement.
 std::map<std::string, plan::Worth> PlaceAll(const plan::Problem& problem,
                                             plan::Assignment* ours) {
   std::map<std::string, plan::Worth> worths;
@@ -197,7 +198,7 @@ plan::Snapshot TimeLarge(const Data& data, uint32_t models, uint32_t gpus,
   return snapshot;
 }
 
-// The same cluster, with places that may rest: contexts as on an H100
+// Returns the same cluster with places that may rest: contexts as on an H100
 // (bench/results), processes within the 4.3 to 6.7 GiB of CRIU's images of
 // vLLM, and a TiB for each node.
 plan::Snapshot WithHosts(plan::Snapshot snapshot) {

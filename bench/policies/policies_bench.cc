@@ -55,7 +55,7 @@ struct Setting {
   uint64_t kv_tokens;
 };
 
-// Two engines that share a GPU by time slices, each with KV of its own.
+// Two engines that share a GPU by time slices, each with separate KV.
 sim::World WorldOf(const Setting& setting, const Scheme& scheme) {
   const sched::Profile profile{8000, 40, 60};
   sim::World world;

@@ -29,7 +29,7 @@ the first: what it differs by is noise.)";
 
 constexpr int kRounds = 9;
 constexpr double kRoundSeconds = 1;
-// Limits on the ratio, for the ring, which is on by default, and foreverything
+// Limits on the ratio: for the ring, which is on by default, and for everything
 // at once.
 constexpr double kMostRing = 1.05;
 constexpr double kMostAll = 1.35;

@@ -53,8 +53,8 @@ std::string Request(LargeBody kind) {
   return request + "0\r\n\r\n";
 }
 
-// Sends the request and waits for its whole answer; empty: the connection
-// ended.
+// Sends the request and waits for its complete answer; returns an empty string
+// if the connection ended.
 std::string Ask(int fd, const std::string& request) {
   SendAll(fd, request);
   std::string received;

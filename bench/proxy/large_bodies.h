@@ -14,15 +14,15 @@ enum class LargeBody {
   kChunks,  // the prompt again, in chunks: its length is not known beforehand
 };
 
-// Waits of a probe beside large bodies.
+// Waits of a probe that runs beside large bodies.
 struct Beside {
   std::vector<double> waits_ms;  // sorted
   uint64_t bodies = 0;           // that were answered
   double WaitMs(double q) const;
 };
 
-// `connections` clients send such bodies, each the next one as soon as it has
-// its answer, for so many seconds; beside them a probe asks for /health every
+// For `seconds`, `connections` clients send such bodies, each client the next
+// one as soon as it has its answer. Beside them a probe asks for /health every
 // few milliseconds, on a thread that runs before all others if that is
 // permitted.
 Beside MeasureBeside(uint16_t port, LargeBody kind, int connections,

@@ -9,7 +9,7 @@
 
 namespace fineserve::bench {
 
-// Measurements on the clients' side.
+// Measurements on the client side.
 struct Load {
   uint64_t requests = 0;
   double seconds = 0;

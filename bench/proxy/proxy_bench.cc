@@ -70,7 +70,7 @@ struct Cell {
 
 class Bench {
  public:
-  // `other`: another build's proxy; empty: none.
+  // `other` is another build's proxy; empty if there is none.
   explicit Bench(const std::string& other)
       : nginx_(Subject::Nginx(engine_.port())),
         alone_(Subject::Alone(engine_.port())),
@@ -115,7 +115,8 @@ class Bench {
   }
 
   static double KibPerStream(const Subject& subject) {
-    // The first streams fill the allocator's caches, which later ones reuse.
+    // Fills the allocator's caches with the first streams; later ones reuse
+    // them.
     for (const int fd : HoldStreams(subject.port(), 100)) close(fd);
     const uint64_t before = ResidentBytesOf(subject.pid());
     const std::vector<int> held = HoldStreams(subject.port(), kHeldStreams);
@@ -170,7 +171,7 @@ void Tell(const Cell& cell, double most, Report* report) {
       cell.scheduled.CpuUs() / nginx_us, most, Compare::kAtMost);
 }
 
-// A proxy that large bodies pass through.
+// A proxy through which large bodies pass.
 struct Passed {
   std::string name;
   const Subject* subject;
@@ -203,7 +204,7 @@ void MeasureLarge(const std::string& kind_name, LargeBody kind,
                 Median(all.back().p99_ms), kMostBesideMs, Compare::kAtMost);
 }
 
-// `other`: a program of another build; empty: none.
+// `other` is a program of another build; empty if there is none.
 void MeasureAllLarge(const std::string& other, Report* report) {
   const Upstream engine;
   std::vector<Passed> all;

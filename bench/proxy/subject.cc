@@ -46,8 +46,8 @@ std::string NginxText(const std::string& f, uint16_t port,
          "      proxy_read_timeout 1h;\n    }\n  }\n}\n";
 }
 
-// Nothing in this fleet keeps a request waiting: steps are short, budgets are
-// large, and the engine's KV is in no pool.
+// In this fleet no request has to wait: steps are short, budgets are large, and
+// the engine's KV is in no pool.
 std::string FleetOf(uint16_t engine_port, const std::string& without_daemon) {
   return stage::FleetText()
       .Proxy({{"drain", 1}, {"without_daemon", without_daemon}})

@@ -15,17 +15,17 @@ namespace fineserve::bench {
 // does the work. It ends with this object. A failure ends the bench.
 class Subject {
  public:
-  // Stock nginx, configured for streams: answers are not buffered, and
-  // connections to the engine are kept.
+  // Starts stock nginx, configured for streams: it does not buffer answers, and
+  // keeps connections to the engine.
   static Subject Nginx(uint16_t engine_port);
-  // A fineserve-proxy that finds no fineserved and decides by itself. `flags`:
-  // for its command line. `program`: the proxy of another build; empty: of this
-  // one.
+  // Starts a fineserve-proxy that finds no fineserved and decides by itself.
+  // `flags` are for its command line. `program` is the proxy of another build;
+  // if empty, of this one.
   static Subject Alone(uint16_t engine_port,
                        const std::vector<std::string>& flags = {},
                        const std::string& program = "");
-  // A fineserve-proxy that asks a fineserved, which this starts on `gpu`, about
-  // each request. Its limits let every request start at once.
+  // Starts a fineserve-proxy that asks a fineserved about each request, and
+  // that fineserved on `gpu`. Its limits let every request start at once.
   static Subject Scheduled(uint16_t engine_port, GpuSite* gpu);
 
   uint16_t port() const { return port_; }

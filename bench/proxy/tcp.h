@@ -11,7 +11,7 @@ namespace fineserve::bench {
 
 // Makes a non-blocking listener on any port.
 int Listen(uint16_t* port);
-// Makes a connection that is non-blocking once it is established.
+// Makes a connection that becomes non-blocking once it is established.
 int ConnectTo(uint16_t port);
 void SetNoDelay(int fd);
 // `bytes` must fit into the socket's buffer.
@@ -21,7 +21,7 @@ void SendAll(int fd, const std::string& bytes);
 bool IsReady(uint16_t port);
 
 // True if the bytes end where an HTTP message ends: by its Content-Length, at
-// its last chunk, or else after its head.
+// its last chunk, or otherwise after its head.
 bool IsWholeMessage(const std::string& bytes);
 
 }  // namespace fineserve::bench

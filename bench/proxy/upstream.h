@@ -18,7 +18,7 @@ enum class Kind {
 constexpr int kEvents = 32;
 
 // A process that answers like an engine whose tokens cost nothing: one thread,
-// epoll, keep-alive, no parsing beyond what it needs. Ends with its parent.
+// epoll, keep-alive, and only the parsing that it needs. Ends with its parent.
 class Upstream {
  public:
   Upstream();

@@ -13,7 +13,7 @@ json Parse(const std::string& text) {
   return json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-// A field of an object; empty or 0 if it has none of that kind.
+// Returns a field of an object; empty or 0 if the object has none of that type.
 std::string Text(const json& object, const char* key) {
   if (!object.is_object()) return "";
   const auto found = object.find(key);
@@ -52,7 +52,7 @@ Moves MovesIn(const std::string& history, uint64_t after) {
   if (!parsed.is_array()) return moves;
   for (const json& plan : parsed) {
     if (Number(plan, "number") <= after) continue;
-    // The words of daemon/scheduling/lead: Describe(Move) and Advance.
+    // Matches the texts of daemon/scheduling/lead: Describe(Move) and Advance.
     const std::string why = Text(plan, "why");
     moves.begun += absl::StrContains(why, " moves from ");
     moves.undone += absl::StrContains(why, "the move is undone") ||

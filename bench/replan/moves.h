@@ -6,11 +6,11 @@
 
 namespace fineserve::bench {
 
-// The number of the plan in force, of `fsctl plan --json`; 0 if the text names
-// none.
+// Returns the number of the plan in force, from `fsctl plan --json`; 0 if the
+// text has none.
 uint64_t PlanNumber(const std::string& plan);
 
-// True if each place by that plan is off or serves, and at least one serves.
+// True if each place of that plan is off or serves, and at least one serves.
 bool IsAtRest(const std::string& plan);
 
 // Changes of the engine that serves a model.
@@ -19,8 +19,8 @@ struct Moves {
   int undone = 0;
 };
 
-// Those of the plans with a number beyond `after`, of
-// `fsctl plan --history --json`; none if the text is no history.
+// Returns the moves of the plans with a number above `after`, from `fsctl plan
+// --history --json`; none if the text is not a history.
 Moves MovesIn(const std::string& history, uint64_t after);
 
 }  // namespace fineserve::bench

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kRates[] = "/servegen_rates_10min_days0-6.csv.gz";
 constexpr char kShape[] = "deepseek-r1";
-// The slots of a run use that many seeds.
+// Number of seeds that the slots of one run may use.
 constexpr uint64_t kSeedsOfRun = 1'000'000;
 
 }  // namespace

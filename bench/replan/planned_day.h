@@ -11,17 +11,18 @@
 
 namespace fineserve::bench {
 
-// The load of PlannedFleet, which real processes and the simulator get: a day
-// of ServeGen's deepseek-r1, sped up, each model's hours ahead of the one
-// before. Immutable.
+// The load of PlannedFleet, for real processes and for the simulator: a day of
+// ServeGen's deepseek-r1, sped up, with each model's hours shifted against the
+// one before. Immutable.
 class PlannedDay {
  public:
-  // From this load leader, proxy and scheduler learn, before the day begins.
+  // Time of the load from which leader, proxy and scheduler learn before the
+  // day begins.
   static constexpr double kWarmSeconds = 8;
 
-  // The command line that Read reads, to be followed by a bench's own.
+  // The flags that Read reads. The bench's other flags follow them.
   static std::vector<Argument> Flags();
-  // Errors name the file, or the flag to set.
+  // Reads the day. Errors name the file, or the flag to set.
   static absl::StatusOr<PlannedDay> Read(const Arguments& arguments);
 
   double seconds() const { return zones_.seconds; }
@@ -30,7 +31,7 @@ class PlannedDay {
   // Requests/s of each model over the day.
   const std::vector<double>& mean_rates() const { return mean_rates_; }
 
-  // kWarmSeconds at the mean rates.
+  // Returns kWarmSeconds of load at the mean rates.
   workload::Trace WarmUp() const;
   workload::Trace Arrivals(uint64_t seed) const;
 

@@ -11,8 +11,8 @@
 
 namespace fineserve::bench {
 
-// The fleet of the bench, which real processes and the simulator run: two GPUs,
-// and models that are all alike and have a place on each.
+// The fleet of the bench, for real processes and for the simulator: two GPUs,
+// and identical models that have a place on each.
 struct PlannedFleet {
   static constexpr workload::Lengths kLengths = {200, 40};
   static constexpr double kSloTtft = 2;  // s
@@ -30,17 +30,17 @@ struct PlannedFleet {
   static constexpr uint32_t kChunkTokens = 2048;
 
   // The duration of an engine's step in µs, as of a large model: an answer
-  // takes 4 s, so that few requests a second, which these processes can carry
-  // on few cores, hold much KV.
+  // takes 4 s, so that a few requests a second, which these processes can
+  // handle on few cores, hold much KV.
   static constexpr double kBaseUs = 100'000, kTokenUs = 50, kSequenceUs = 60;
 
-  // [planner], in s: a sixth of what is shipped, since the load is sped up;
-  // period is the least.
+  // [planner], in s: a sixth of the shipped values, since the load is sped up;
+  // the period is the shortest that is allowed.
   static constexpr double kPeriod = 1, kWindow = 10, kCoolDown = 5;
   static constexpr double kStart = 100, kDrain = 50, kLeastGain = 0.2;
 
   static std::vector<std::string> Models() { return {"a", "b", "c"}; }
-  // Part of a GPU's pool that requests of kLengths need.
+  // Part of a GPU's pool that requests with kLengths need.
   static workload::KvNeed Need();
   static config::MeasuredProfile Profile(const std::string& model);
 };

@@ -1,4 +1,4 @@
-// A load that shifts between models, with and without replanning: see
+// Measures a load that shifts between models, with and without replanning: see
 // kQuestion.
 
 #include <stdio.h>
@@ -37,18 +37,18 @@ struct Placing {
 
 // The whole service as processes: two emulated GPUs with a fineserved each,
 // fsctl up, which runs a tinyserve of each model where the plan wants it, and
-// fineserve-proxy. All engines are alike, and an engine's weights are next to
-// nothing, so KV alone decides which fit side by side. All ends with this
-// object. Confined to the thread that makes it.
+// fineserve-proxy. All engines are alike, and an engine's weights are tiny, so
+// only KV decides which engines fit side by side. All processes end with this
+// object. Confined to the thread that creates it.
 class PlannedSite {
  public:
   PlannedSite();
 
   // Starts everything, waits until each model answers, and freezes that plan.
-  // False, after a message on standard error, if that fails.
+  // If that fails, prints a message on standard error and returns false.
   bool StartFrozen(const Placing& placing);
-  // Lets models move from now on. False, after a message, if there is no
-  // leader.
+  // Lets models move from now on. Returns false, after a message, if there is
+  // no leader.
   bool Thaw();
 
   uint16_t port() const { return service_.port(); }
@@ -202,8 +202,8 @@ class Comparison {
   Comparison(const PlannedDay& day, uint64_t seeds)
       : day_(day), seeds_(seeds) {}
 
-  // Ways take turns, so that other load of the host affects all of them. False,
-  // after a message, if something does not start or SIGINT came.
+  // Runs the ways in turn, so that other load of the host affects all of them.
+  // Returns false, after a message, if something does not start or SIGINT came.
   bool Run() {
     for (uint64_t seed = 1; seed <= seeds_; ++seed) {
       for (size_t way = 0; way < std::size(kWays); ++way) {
@@ -260,8 +260,8 @@ class Comparison {
     return true;
   }
 
-  // A load from which the proxy and the scheduler learn (bytes a token, κ), and
-  // the leader what is asked on average.
+  // Sends a load from which the proxy and the scheduler learn (bytes a token,
+  // κ), and the leader the average demand.
   bool WarmUp(const PlannedSite& site) const {
     const bool interrupted =
         Send(site.port(), day_.WarmUp(), {kSlo}).interrupted;

@@ -1,4 +1,5 @@
-// The day of bench replan in the simulator, over many seeds: see kQuestion.
+// Runs the day of bench replan in the simulator, over many seeds: see
+// kQuestion.
 
 #include <stdio.h>
 
@@ -30,7 +31,7 @@ down, and a slab of 8 MiB is filled in 2 ms.)";
 
 using Fleet = PlannedFleet;
 
-// `rests`: places that are off rest off the GPU instead of ending.
+// `rests`: whether places that are off rest off the GPU instead of ending.
 config::Fleet FleetFor(const std::vector<double>& expected_rates, bool rests) {
   config::Fleet fleet;
   fleet.planner = {true,           fleet.planner.policy, Fleet::kPeriod,
@@ -78,7 +79,7 @@ sim::Site SiteFor(double start_s) {
   return site;
 }
 
-// A warm-up at the mean rates, then the day.
+// Returns a warm-up at the mean rates, followed by the day.
 workload::Trace LoadOf(const PlannedDay& planned, uint64_t seed) {
   workload::Trace load = planned.WarmUp();
   const workload::Trace day = planned.Arrivals(seed);
@@ -94,7 +95,8 @@ struct Cell {
   std::vector<double> on_time, refused, failed, moves, undone, requests;
 };
 
-// Without the warm-up. False, after a message, if it cannot be simulated.
+// Simulates, and leaves out the warm-up. Returns false, after a message, if the
+// world cannot be simulated.
 bool Simulate(const sim::World& world, const workload::Trace& trace,
               bool frozen, Cell* cell) {
   const auto model_of = sim::ModelsOf(world, trace);

@@ -7,7 +7,7 @@
 namespace fineserve::bench {
 
 // A mean over seeds, and half the width of its 95 % confidence interval
-// (Student's t); infinite for a single value.
+// (Student's t), which is infinite for a single value.
 struct Interval {
   double mean = 0;
   double half = 0;
@@ -16,12 +16,12 @@ struct Interval {
   double high() const { return mean + half; }
 };
 
-// Mean of the values; of none it is 0 ± infinity.
+// Returns the mean of the values; 0 ± infinity if there are none.
 Interval MeanOf(const std::vector<double>& values);
 
-// ours / theirs, seed by seed, as both saw the same requests: so the interval
-// has no part of what the load alone changes. Seeds at which theirs is 0 are
-// left out.
+// Returns ours / theirs, seed by seed. Since both saw the same requests, the
+// interval does not include the variation of the load. Leaves out seeds at
+// which theirs is 0.
 Interval RatioOf(const std::vector<double>& ours,
                  const std::vector<double>& theirs);
 // ours − theirs, seed by seed.

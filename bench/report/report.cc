@@ -47,8 +47,8 @@ Answer Refuse(const About& about, const std::string& what) {
                  " --help\n"};
 }
 
-// An argument whose default is a number takes positive numbers only, unless it
-// takes 0 too.
+// An argument with a numeric default takes only positive numbers, unless it
+// also takes 0.
 bool IsNumber(const std::string& text, bool or_zero = false) {
   char* end;
   const double number = strtod(text.c_str(), &end);

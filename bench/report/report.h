@@ -18,11 +18,11 @@ struct Argument {
   std::string value;      // "DIR"
   std::string otherwise;  // its default
   std::string meaning;
-  // True if it takes 0, to leave something out.
+  // True if it accepts 0, which leaves something out.
   bool or_zero = false;
 };
 
-// Text that --help prints about a bench.
+// The text that --help prints about a bench.
 struct About {
   std::string name;      // of scripts/bench
   std::string question;  // which it answers, and how; lines of 80 columns
@@ -47,11 +47,11 @@ class Arguments {
   const std::string& Text(const std::string& name) const {
     return values_.at(name);
   }
-  // A positive number, or 0 if the argument takes it: other values were refused
-  // when they were read.
+  // Returns a positive number, or 0 if the argument accepts it; other values
+  // were rejected when they were read.
   double Number(const std::string& name) const;
   uint64_t Count(const std::string& name) const;
-  // Path of the JSON file; empty: none is written.
+  // Path of the JSON file; if it is empty, no file is written.
   const std::string& json_path() const { return values_.at("--json"); }
 
  private:
@@ -61,10 +61,11 @@ class Arguments {
 // Ends the bench with a message on standard error.
 [[noreturn]] void Die(const std::string& what);
 
-// Returns the value in the middle, of two the larger; there is at least one.
+// Returns the middle value, the larger one if there are two; there must be at
+// least one value.
 double Median(std::vector<double> values);
-// Returns the value below which so many percent of the others are; there is at
-// least one.
+// Returns the value below which `percent` of the others are; there must be at
+// least one value.
 double Percentile(std::vector<double> values, double percent);
 
 enum class Compare { kAtMost, kAtLeast };
@@ -81,7 +82,8 @@ class Report {
  public:
   explicit Report(std::string bench) : bench_(std::move(bench)) {}
 
-  // `name` ends with its unit: "hooked cuMemAlloc, 1 thread (ns/call)".
+  // Adds a figure. `name` ends with its unit: "hooked cuMemAlloc, 1 thread
+  // (ns/call)".
   void Figure(std::string name, double value);
 
   // Records whether `value` compares to `target` as claimed.
@@ -115,7 +117,7 @@ class Report {
 };
 
 // Prints the table and writes the JSON to the file of --json. Returns main's
-// exit status: a claim that does not hold is a result, not a failure.
+// exit status: a claim that does not hold is a result, not an error.
 int Finish(const Report& report, const Arguments& arguments);
 
 // Returns the value; an error ends the bench with its message.

@@ -64,7 +64,7 @@ stage::FleetText FleetOf(uint64_t engines) {
   return fleet;
 }
 
-// Joins the daemon at `path` as a member of that engine, and stays.
+// Joins the daemon at `path` as a member of `engine`, and stays connected.
 int Member(const std::string& path, const std::string& engine) {
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (!base::ConnectUnix(fd, path)) return 1;
@@ -82,7 +82,7 @@ double ValueOf(const std::string& page, const std::string& sample) {
   return value;
 }
 
-// A daemon with so many engines, and processes that are in its pool.
+// A daemon with `engines` engines, and the processes that are in its pool.
 class Fleet {
  public:
   explicit Fleet(uint64_t engines) {
@@ -116,7 +116,7 @@ double Seconds(Clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
-// Milliseconds of the main thread a scrape.
+// Returns the milliseconds of the main thread per scrape.
 double Measure(uint64_t engines, uint64_t scrapes, Report* report) {
   const Fleet fleet(engines);
   stage::HttpClient scraper(fleet.port());

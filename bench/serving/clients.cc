@@ -15,7 +15,8 @@ namespace fineserve::bench {
 namespace {
 
 constexpr std::chrono::seconds kPatience(60);
-// One that started too early may wait for an engine that is not to come.
+// A probe that started too early may wait for an engine that will never come,
+// so its time is limited.
 constexpr Sending kProbe = {{60, 0}, /*timeout_s=*/5};
 constexpr unsigned kPauseUs = 100'000;
 

@@ -10,8 +10,8 @@
 
 namespace fineserve::bench {
 
-// Clients of a service that listens on a port of this host: loadgen's code in
-// this process.
+// Clients of a service that listens on a port of this host. Runs loadgen's code
+// in this process.
 
 struct Sending {
   workload::Slo slo;       // stated in the requests' header
@@ -30,17 +30,17 @@ struct RunOutcome {
 RunOutcome Send(uint16_t port, const workload::Trace& trace,
                 const Sending& sending);
 
-// Asks every model for a token, again and again, until all answer. False if
-// they do not within a minute, or SIGINT came.
+// Asks every model for a token repeatedly until all answer. False if they do
+// not within a minute, or SIGINT came.
 bool AwaitAnswers(uint16_t port, const std::vector<std::string>& models);
 
-// Time of the host's CPUs since its start, in jiffies of all cores.
+// CPU time of the host since its start, in jiffies of all cores.
 struct HostCpu {
   double busy = 0, all = 0;
   static HostCpu Now();
 };
 
-// The part of all cores that was busy between two moments, 0 … 1.
+// Returns the part of all cores that was busy between two moments, 0 … 1.
 double BusyPart(const HostCpu& before, const HostCpu& after);
 
 }  // namespace fineserve::bench

@@ -20,49 +20,48 @@ struct Gpus {
   std::string daemon_flags = {};  // further ones, of each fineserved
 };
 
-// The processes of a whole service on a machine of their own: a fineserved for
-// each GPU, fsctl up, which starts the engines of a fleet file, and
-// fineserve-proxy. Errors go to standard error, after `bench`. All ends with
-// this object. Confined to the thread that makes it.
+// The processes of a whole service on a separate machine: a fineserved for each
+// GPU, fsctl up, which starts the engines of a fleet file, and fineserve-proxy.
+// Errors go to standard error, after `bench`. All processes end with this
+// object. Confined to the thread that creates it.
 class FleetService {
  public:
   FleetService(std::string bench, const Gpus& gpus);
-  // The proxy ends first, then fsctl up with its engines, then the daemons.
+  // Ends the proxy first, then fsctl up with its engines, then the daemons.
   ~FleetService() {
     while (!programs_.empty()) programs_.pop_back();
   }
 
-  // A file of this name among the service's.
+  // Returns the path of a file of this name in the service's folder.
   std::string Path(const std::string& name) const {
     return machine_.folder() + "/" + name;
   }
-  // Port on which the fleet file has to let the proxy listen.
+  // Port on which the fleet file must let the proxy listen.
   uint16_t port() const { return port_; }
 
-  // The UUIDs of the GPUs, which the fleet file names; empty, after a message,
-  // if they cannot be found. Not after Start.
+  // Returns the UUIDs of the GPUs, which the fleet file names; empty, after a
+  // message, if they cannot be found. Must not be called after Start.
   std::vector<std::string> FindGpus();
   std::string fleet_path() const { return Path("fleet.toml"); }
-  // Writes the fleet file and starts everything; engines serve later. False,
-  // after a message, if that fails.
+  // Writes the fleet file and starts everything; the engines begin to serve
+  // later. Returns false, after a message, if that fails.
   bool Start(const stage::FleetText& fleet);
-  // As often as a model of the fleet is asked for a token, until all `models`
-  // answer at `port`. False, after a message, if they do not in time or SIGINT
-  // came.
+  // Asks each of `models` for a token repeatedly until all answer at `port`.
+  // Returns false, after a message, if they do not in time or SIGINT came.
   bool AwaitModels(uint16_t port, const std::vector<std::string>& models) const;
 
-  // The sockets of the daemons, and the ports where each has its metrics.
+  // The sockets of the daemons, and the ports of their metrics.
   std::vector<std::string> Sockets() const { return machine_.Sockets(); }
   const std::vector<uint16_t>& metrics_ports() const { return metrics_ports_; }
 
-  // Output of fsctl; empty if it fails.
+  // Returns the output of fsctl; empty if it fails.
   std::string Fsctl(const std::vector<std::string>& arguments);
   static std::string Tinyserve() {
     return process::ProgramFolder() + "/tinyserve";
   }
-  // Output so far of the first daemon and fsctl up, for messages.
+  // Returns the output so far of the first daemon and fsctl up, for messages.
   std::string About() const;
-  // Says it, unless SIGINT came; false.
+  // Prints `what`, unless SIGINT came. Returns false.
   bool Fail(const std::string& what) const;
 
  private:

@@ -1,4 +1,4 @@
-// The speed and size of the simulator: see kQuestion.
+// Measures the speed and size of the simulator: see kQuestion.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@
 namespace fineserve::bench {
 namespace {
 
-// A large fleet and its load, made and not measured.
+// A large fleet and its load, which are generated and not measured.
 struct FleetSize {
   uint32_t gpus = 0;
   uint32_t models = 0;
@@ -38,7 +38,7 @@ struct FleetSize {
   double rate_per_gpu = 1;  // requests per second, on average
 };
 
-// Rate of one engine, some way below what it can serve.
+// Rate of one engine, well below what it can serve.
 constexpr double kReplicaRate = 6;
 
 std::string NameOf(uint32_t model) { return absl::StrCat("m", model); }
@@ -51,9 +51,9 @@ std::vector<double> MeanRates(const FleetSize& size) {
   return rates;
 }
 
-// Models of 8B in FP16 and FP8 by turns, the mean rate of model i in proportion
-// to 1 / (i + 1), as many replicas as its rate needs, each on the GPU that has
-// the least rate then.
+// Makes models of 8B, in FP16 and FP8 in turn. The mean rate of model i is
+// proportional to 1 / (i + 1); it has as many replicas as its rate needs, each
+// on the GPU with the lowest rate so far.
 sim::World MakeFleet(const FleetSize& size) {
   config::Fleet fleet;
   // By rate, the least first.
@@ -97,8 +97,8 @@ sim::World MakeFleet(const FleetSize& size) {
   return *std::move(world);
 }
 
-// Poisson arrivals whose rates follow ServeGen's, each model from a time of its
-// own on.
+// Makes Poisson arrivals whose rates follow ServeGen's, with a different
+// starting time for each model.
 workload::Trace MakeLoad(const FleetSize& size,
                          const workload::RateShapes& shapes,
                          const std::vector<workload::Lengths>& lengths,
@@ -121,7 +121,7 @@ workload::Trace MakeLoad(const FleetSize& size,
   workload::Trace trace =
       workload::PoissonBySlots(slots, size.seconds, lengths, seed);
   for (workload::Arrival& a : trace.arrivals) {
-    // The simulator refuses what is longer, as engines do.
+    // Cuts longer requests, which the simulator would refuse, as engines do.
     a.lengths.input = std::min(a.lengths.input, 3000u);
     a.lengths.output = std::min(a.lengths.output, 1000u);
   }

@@ -1,4 +1,4 @@
-// Load while a replica fails: see kQuestion.
+// Measures a load while a replica fails: see kQuestion.
 
 #include <stdio.h>
 #include <unistd.h>
@@ -64,7 +64,7 @@ constexpr Case kCases[] = {{"one engine alone", "", 1}, {"no fault", ""},
                            {"errs", "error"},           {"resets", "reset"},
                            {"hangs", "hang"},           {"dies", "die"}};
 
-// Requests per second that one engine can take.
+// Returns the requests per second that one engine can handle.
 double RateOfOne() {
   const double step_s = 1e-6 * (kBaseUs + kBatch * kSequenceUs);
   const double prompts_s = 1e-6 * kInput * kTokenUs;
@@ -77,7 +77,7 @@ class Site {
     for (int i = 0; i < engines; ++i) ports_.push_back(process::FreePort());
   }
 
-  // False, after a message, if something does not start.
+  // Returns false, after a message, if something does not start.
   bool Start() {
     const std::vector<std::string> gpus = service_.FindGpus();
     if (gpus.empty() || !service_.Start(Fleet(gpus))) return false;
@@ -88,7 +88,7 @@ class Site {
   }
   uint16_t port() const { return service_.port(); }
 
-  // Asks the last engine for this fault.
+  // Makes the last engine fail in this way.
   void Fail(const std::string& fault) const {
     boost::asio::io_context context;
     openai::Client client(
@@ -132,13 +132,14 @@ struct Result {
   double host_busy = 0;
 };
 
-// The time until the answer's first token, or until its end if it has none.
+// Returns the time until the answer's first token, or until its end if it has
+// none.
 double WaitOf(const workload::Outcome& o) {
   const double begins_s = o.first_token_s > 0 ? o.first_token_s : o.end_s;
   return begins_s - o.begin_s;
 }
 
-// nullopt, after a message, if something does not start.
+// Returns nullopt, after a message, if something does not start.
 absl::optional<Result> Measure(const Case& c, double seconds, uint64_t seed) {
   Site site(c.engines);
   if (!site.Start()) return absl::nullopt;

@@ -1,4 +1,4 @@
-// The whole service under its SLOs: see kQuestion.
+// Measures the whole service under its SLOs: see kQuestion.
 
 #include <signal.h>
 #include <stdio.h>
@@ -30,11 +30,11 @@ using process::FreePort;
 
 // The whole service as processes: fineserved on an emulated GPU with one pool,
 // two tinyserve engines of different formats under the preload ("fp16": one
-// plane of 64 KiB pages, "fp8": four of 8 KiB), fineserve-proxy. They end with
-// this object. A failure ends the bench. Not thread-safe.
+// plane of 64 KiB pages, "fp8": four of 8 KiB), and fineserve-proxy. All end
+// with this object. A failure ends the bench. Not thread-safe.
 class ServingSite {
  public:
-  // The duration of an engine's step in µs, which the scheduler knows, too.
+  // The duration of an engine's step in µs, which the scheduler also knows.
   static constexpr double kBaseUs = 20'000;
   static constexpr double kTokenUs = 300;
   static constexpr double kSequenceUs = 60;
@@ -84,7 +84,7 @@ ServingSite::ServingSite(const std::string& policy) : proxy_port_(FreePort()) {
       {"fineserve-proxy", "--fleet", fleet, "--log-level", "error"}));
 }
 
-// The proxy ends before the processes that it uses.
+// Ends the proxy before the processes that it uses.
 ServingSite::~ServingSite() {
   while (!processes_.empty()) processes_.pop_back();
 }
@@ -144,8 +144,8 @@ void AwaitReady(const ServingSite& site, const Lengths& lengths) {
          {60, 0});
 }
 
-// Picks `count` lengths, evenly spaced in order of prompt length, so that a
-// heavy tail is neither missed nor hit by chance.
+// Picks `count` lengths, evenly spaced in order of prompt length, so that the
+// number of very long prompts does not depend on chance.
 Lengths Spread(Lengths lengths, size_t count) {
   std::sort(lengths.begin(), lengths.end(),
             [](const auto& a, const auto& b) { return a.input < b.input; });
@@ -192,7 +192,8 @@ class Sweep {
         seeds_(seeds),
         base_s_(MeasureBase(lengths)) {}
 
-  // Policies take turns, so that other load of the host affects all of them.
+  // Runs the policies in turn, so that other load of the host affects all of
+  // them.
   void Run() {
     fprintf(stderr, "SLO base: %.0f ms\n", 1000 * base_s_);
     for (uint64_t seed = 1; seed <= seeds_; ++seed) {
@@ -259,8 +260,8 @@ class Sweep {
     }
   }
 
-  // Uses the settings in which equally many runs of both count; claims nothing
-  // if there are none.
+  // Uses the settings for which the same number of runs of both counts; claims
+  // nothing if there are none.
   void Claim(const char* name, const std::string& other, double points,
              Report* report) const {
     std::vector<double> gains;

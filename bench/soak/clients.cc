@@ -59,7 +59,7 @@ constexpr uint32_t kMostPromptTokens = 300, kMostAnswerTokens = 60;
 constexpr uint64_t kLongestPauseMs = 80;  // between two questions of a client
 constexpr std::chrono::milliseconds kPauseOfRefused(300);
 
-// A prompt of so many tokens, another for each number.
+// Returns a prompt of `tokens` tokens, different for each number.
 std::string Prompt(uint32_t number, uint32_t tokens) {
   std::string prompt = absl::StrCat("request ", number);
   for (uint32_t i = 2; i < tokens; ++i) absl::StrAppend(&prompt, " w", i);
@@ -97,7 +97,7 @@ Stream ReadStream(const std::string& body) {
       } else if (json.is_object() && json.contains(text)) {
         stream.text += json.at(text).get<std::string>();
       } else {
-        // The last event of a killed engine may be cut.
+        // The last event of a killed engine may be incomplete.
         stream.understood = stream.understood && json.is_discarded();
       }
     }
@@ -202,11 +202,12 @@ asio::awaitable<void> Clients::BeClient(uint64_t seed) {
 
 void Clients::Rest() {
   resting_ = true;
-  // A client that has just seen that it may ask has asked when this has run.
+  // When this has run, a client that has just seen that it may ask has sent its
+  // request.
   std::promise<void> seen;
   asio::post(context_, [&] { seen.set_value(); });
   seen.get_future().wait();
-  // Each request ends within its limit, so this does.
+  // Ends, since each request ends within its limit.
   while (flying_ > 0) process::Breathe();
 }
 
@@ -281,7 +282,8 @@ absl::optional<Ending> Clients::EndingOf(const Question& question,
   };
   if (answer.timed_out) return wrongly("silence");
   if (!answer.error.empty()) {
-    // All that can be said of a plain answer that has begun (note 0012).
+    // Nothing further can be checked in a plain answer that has begun (note
+    // 0012).
     if (unrest && !question.stream && answer.status == 200) {
       return Ending::kBroken;
     }

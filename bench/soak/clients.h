@@ -21,7 +21,8 @@ struct HttpQuestion {
   uint16_t port = 0;  // on 127.0.0.1
   std::string body;   // JSON, for /v1/completions
   std::vector<std::pair<std::string, std::string>> fields;
-  // The client goes away as soon as anything of the answer has come.
+  // True if the client closes the connection as soon as some part of the answer
+  // has arrived.
   bool leaves = false;
 };
 
@@ -33,12 +34,12 @@ struct HttpAnswer {
   bool timed_out = false;
 };
 
-// Posts on a new connection, which it closes, and reads the whole answer.
-// `limit` bounds all of it. Never throws.
+// Posts on a new connection, reads the whole answer, and closes the connection.
+// `limit` bounds all of this. Never throws.
 boost::asio::awaitable<HttpAnswer> Post(HttpQuestion question,
                                         std::chrono::seconds limit);
 
-// End of a request, if it is a permitted one.
+// How a request ended, if that end is permitted.
 enum class Ending : size_t {
   kRight,   // 200, and every token is what the model must answer
   kLate,    // 429 with Retry-After: it cannot make its SLO
@@ -58,16 +59,16 @@ struct ClientFigures {
   void Add(const ClientFigures& other);
 };
 
-// Clients of tinyserve's models, on a thread of their own: each asks again and
-// again, now for a stream, now for a whole answer, at one of the proxies, and
-// compares what comes with what must come. The public functions are for the
-// thread that made this object.
+// Clients of tinyserve's models, on a separate thread. Each asks repeatedly,
+// for a stream or for a whole answer, at one of the proxies, and compares the
+// answer with the expected one. The public functions are for the thread that
+// created this object.
 class Clients {
  public:
   // Limit on the time of a request while no process is stopped.
   static constexpr std::chrono::seconds kLimit{35};
 
-  // Errors are faults of `site`, which must outlive this object.
+  // Reports errors as faults of `site`, which must outlive this object.
   Clients(SoakSite* site, std::vector<std::string> models,
           std::vector<uint16_t> ports, std::chrono::seconds limit,
           uint64_t seed);
@@ -75,15 +76,16 @@ class Clients {
   Clients& operator=(const Clients&) = delete;
   ~Clients();
 
-  // Between these two the engine of `model` may break off what it answers.
+  // Between these two calls, the engine of `model` may break off its answers.
   void EngineDies(const std::string& model) { ++unrest_.at(model); }
   void EngineServes(const std::string& model) { ++unrest_.at(model); }
 
-  // Clients stop asking; all their requests have ended when this returns.
+  // Makes the clients stop asking; all their requests have ended when this
+  // returns.
   void Rest();
   void GoOn() { resting_ = false; }
-  // Asks once, and again until the answer is right; false, and a failure, if
-  // none is. The clients must rest.
+  // Asks until the answer is right; false, after reporting a failure, if no
+  // answer is. The clients must rest.
   bool Serves(const std::string& model, uint16_t port);
 
   ClientFigures figures() const { return figures_; }  // while they rest
@@ -97,7 +99,8 @@ class Clients {
   };
 
   boost::asio::awaitable<void> BeClient(uint64_t seed);
-  // Returns the request's end; null if it is not permitted, which is reported.
+  // Returns the request's end. Returns null, and reports a failure, if that end
+  // is not permitted.
   boost::asio::awaitable<absl::optional<Ending>> AskOnce(Question question);
   absl::optional<Ending> Judge(const Question& question,
                                const HttpAnswer& answer, bool unrest);

@@ -26,7 +26,7 @@ bool DaemonKills::KillOnce(Clients* clients) {
   const size_t engine = Random(3 * FleetSite::kEngines);
   const bool dies = engine < FleetSite::kEngines;
   if (dies) KillEngine(engine, clients);
-  // A proxy takes a daemon for silent after 2.5 s.
+  // A proxy regards a daemon as silent after 2.5 s.
   Wait(1, 3500);
   if (!fleet_.StartDaemon()) return false;
   if (dies && !StartEngine(engine, clients)) return false;

@@ -17,11 +17,11 @@ struct DaemonKillFigures {
   ClientFigures clients;
 };
 
-// fineserved is killed while its engines serve and requests come through the
-// proxy, and started again: engines keep their data, every request has an
-// answer or a refusal, and in the end nothing is left in the books. Engines are
-// killed, too, while there is no daemon or when there is the next one, and
-// replaced. Confined to one thread.
+// Kills fineserved while its engines serve and requests come through the proxy,
+// and starts it again. Checks that engines keep their data, that every request
+// has an answer or a refusal, and that the books are empty in the end. Also
+// kills and replaces engines, while there is no daemon or when the next one
+// runs. Confined to one thread.
 class DaemonKills {
  public:
   DaemonKills(FleetSite* fleet, uint64_t seed, Progress* progress)
@@ -34,7 +34,7 @@ class DaemonKills {
   void Wait(uint64_t least_ms, uint64_t most_ms);
   bool KillOnce(Clients* clients);
   void KillEngine(size_t engine, Clients* clients);
-  // In the place of one that was killed.
+  // Starts an engine in place of one that was killed.
   bool StartEngine(size_t engine, Clients* clients);
   bool ReplaceSomeEngines(Clients* clients);
 

@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kSeats = 8;
 constexpr size_t kMostAtOnce = 4;
 constexpr uint64_t kLongestPauseUs = 300'000;  // between two batches
-// Kills between two moments in which the pool is empty.
+// Kills in a round, which begins and ends with an empty pool.
 constexpr uint64_t kRoundKills = 50;
 
 // 24 slabs: the engines want several times as many.
@@ -28,7 +28,7 @@ const std::vector<std::string>& PoolFlags() {
   return *flags;
 }
 
-// The exit codes and the words of tools/lab/engines.
+// An exit code and the messages of tools/lab/engines.
 constexpr int kExitNoKvMemory = 4;
 
 bool FoundForeignBytes(const std::string& printed) {
@@ -75,7 +75,7 @@ void EngineKills::Fill(Seat* seat) {
   if (seat->lingers) {
     device["EMUCUDA_LINGER_MS"] = absl::StrCat(20 + Random(200));
   }
-  // Steps are in flight when blocks are freed, and when their engine dies.
+  // Lets steps be in flight when blocks are freed, and when their engine dies.
   if (seat->lingers || Random(2) == 0)
     device["EMUCUDA_STREAM_DELAY_US"] = "200";
   if (queued) {
@@ -93,7 +93,8 @@ std::unique_ptr<Process> EngineKills::StartView(
     const std::string& name, const process::Environment& device) {
   constexpr const char* kFormats[] = {"--page 33792", "--page 65536 --planes 2",
                                       "--page 18432 --planes 2 --mode guarded"};
-  // Some end by themselves after a moment, so that kills meet them at it.
+  // Lets some end by themselves after a moment, so that kills hit them while
+  // they end.
   const double seconds =
       Random(3) == 0 ? 0.05 + 0.001 * static_cast<double>(Random(400)) : 3600;
   std::string command =
@@ -266,7 +267,8 @@ bool EngineKills::WholePoolIsZero() {
 }
 
 void EngineKills::NoteSize() {
-  // The least of a while: connections of ours may still be closing.
+  // Takes the smallest size over a while, since connections of ours may still
+  // be closing.
   ProcessSize least = SizeOf(site_.daemon().pid());
   for (int i = 0; i < 20; ++i) {
     process::Breathe();

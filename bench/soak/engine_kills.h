@@ -27,10 +27,10 @@ struct EngineKillFigures {
   ProcessSize first, last;    // fineserved's, with an empty pool
 };
 
-// Engines on one pool that is too small for them. They hold KV, write it, and
-// look for bytes in it that are not their own; several at a time are killed at
-// any moment of their lives and replaced. The pool must come to rest after each
-// batch, and be empty when all are dead. Confined to one thread.
+// Runs engines on one pool that is too small for them. They hold KV, write it,
+// and search it for bytes of other engines. Kills several at a time, at any
+// moment of their lives, and replaces them. Checks that the pool comes to rest
+// after each batch, and is empty when all are dead. Confined to one thread.
 class EngineKills {
  public:
   EngineKills(SoakSite* site, uint64_t seed, Progress* progress)
@@ -39,7 +39,8 @@ class EngineKills {
   EngineKillFigures Run(uint64_t kills);
 
  private:
-  // An engine and, sometimes, a second process of it that has whole slabs.
+  // An engine and, sometimes, a second process of the same engine that has
+  // whole slabs.
   struct Seat {
     std::unique_ptr<Process> engine, member;
     bool lingers = false;
@@ -52,20 +53,23 @@ class EngineKills {
                                      const process::Environment& device);
   std::unique_ptr<Process> StartWhole(const std::string& name,
                                       const process::Environment& device);
-  // Its device still has to write into its slabs when it is killed.
+  // Starts an engine whose device still has work queued for its slabs when the
+  // engine is killed.
   std::unique_ptr<Process> StartQueued(const std::string& name,
                                        const process::Environment& device);
-  // Until each engine has its KV: so that most of them die later than that.
+  // Waits until each engine has its KV, so that most of them die later than
+  // that.
   void AwaitStarts();
   // Kills some at once. False if the pool does not come to rest.
   bool KillBatch();
   std::vector<Seat*> ChooseVictims();
   void Kill(const std::vector<Seat*>& seats);
   void CountWhatTheyHold(const std::vector<Seat*>& seats);
-  // Checks the program's output and how it ended.
+  // Checks the program's output and its exit status.
   void Judge(Process* program, const Seat& seat);
   void ReplaceExited();
-  // All die; then the pool is empty, and one engine can have all of it, zeroed.
+  // Kills all engines. Then the pool must be empty, and one engine must get all
+  // of it, zeroed.
   bool EndRound();
   bool WholePoolIsZero();
   uint64_t LeasesGranted() const;

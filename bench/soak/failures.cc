@@ -18,7 +18,7 @@ void Failures::Add(Fault fault, const std::string& what) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++counts_[static_cast<size_t>(fault)];
   if (printed_ == kMostPrinted) return;
-  // This line may contain a progress bar.
+  // Clears this line, which may contain a progress bar.
   if (isatty(STDERR_FILENO) != 0) fprintf(stderr, "\r\033[K");
   if (printed_++ == 0) {
     fprintf(stderr, "soak: failed; to repeat it: %s\n", reproduce_.c_str());

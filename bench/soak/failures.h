@@ -24,7 +24,7 @@ class Failures {
   explicit Failures(std::string reproduce) : reproduce_(std::move(reproduce)) {}
 
   // Prints `what` on standard error, the first time with the command that
-  // repeats the run. After many it only counts.
+  // repeats the run. After many failures, only counts them.
   void Add(Fault fault, const std::string& what);
 
   size_t Count(Fault fault) const;

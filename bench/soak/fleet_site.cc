@@ -47,8 +47,8 @@ void FleetSite::WriteFleet(const std::array<uint16_t, kServing>& ports,
   file.Proxy({{"without_daemon", without_daemon}});
   for (size_t i = 0; i < kServing; ++i) {
     const std::string name = Models()[i];
-    // tinyserve's step times at --speed 20; an SLO that only a jam misses, and
-    // so small a batch that requests wait for their turn.
+    // tinyserve's step times at --speed 20, an SLO that only a jam misses, and
+    // a batch so small that requests have to wait.
     file.Model(name, {{"kv_token_bytes", kFormats[i].kv_token_bytes},
                       {"slo_ttft_ms", 3000},
                       {"max_batch", 3},

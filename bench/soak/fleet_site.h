@@ -12,23 +12,24 @@
 
 namespace fineserve::bench {
 
-// The whole service on one pool: fineserved that admits, proxies, two tinyserve
-// engines of different formats that serve a model each, and two engines without
-// clients: one with a view that serves itself at random, and one with whole
-// slabs, which holds its data until it is asked for it. Confined to one thread.
+// The whole service on one pool: a fineserved that admits, proxies, two
+// tinyserve engines of different formats that serve one model each, and two
+// engines without clients: one with a view that takes and frees blocks at
+// random, and one with whole slabs, which holds its data until it is asked for
+// it. Confined to one thread.
 class FleetSite {
  public:
   static constexpr size_t kEngines = 4;
   static constexpr size_t kServing = 2;  // the first of them have a model
   static std::vector<std::string> Models() { return {"wide", "deep"}; }
 
-  // Ports for the engines that serve, one each. `without_daemon` as in the
-  // fleet's file.
+  // `ports` has one port for each engine that serves. `without_daemon` is as in
+  // the fleet file.
   FleetSite(const std::string& name, std::array<uint16_t, kServing> ports,
             std::string without_daemon, Failures* failures);
 
-  // The functions below return false, after they have reported a failure, if
-  // something does not start.
+  // The functions below report a failure and return false if something does not
+  // start.
   bool StartAll(size_t proxies);
   bool StartDaemon();
   bool StartEngine(size_t engine);  // in the place of one that has ended
@@ -38,7 +39,8 @@ class FleetSite {
   Process& proxy(size_t proxy) { return *proxies_[proxy]; }
   const std::vector<uint16_t>& ports() const { return ports_; }
 
-  // All engines must live, and the one that holds data must have it.
+  // Checks that all engines live, and that the one that holds data still has
+  // it.
   bool EnginesAreWell();
   // Waits until the daemon has no request in its books.
   bool AwaitNoRequests();

@@ -7,7 +7,7 @@
 namespace fineserve::bench {
 namespace {
 
-// Relaxed: it publishes nothing else.
+// Relaxed: it publishes no other data.
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 

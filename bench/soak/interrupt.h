@@ -3,9 +3,9 @@
 
 namespace fineserve::bench {
 
-// From now on SIGINT and SIGTERM do not end this process, but make Interrupted
-// true, so that what it has started ends and its folders are removed. Errors
-// after that are not failures.
+// From now on, SIGINT and SIGTERM do not end this process but make Interrupted
+// true, so that the processes that it has started are ended and its folders are
+// removed. Errors after that are not failures.
 void CatchInterrupts();
 bool Interrupted();
 

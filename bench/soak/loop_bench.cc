@@ -1,4 +1,4 @@
-// Does a slow driver hold up fineserved: see kQuestion.
+// Measures whether a slow driver holds up fineserved: see kQuestion.
 
 #include <signal.h>
 #include <stdio.h>
@@ -54,8 +54,8 @@ About TheBench() {
       {{"--questions", "N", "3000", "asked under each of the two drivers"}}};
 }
 
-// Engines that come, lease and go, and a pool whose size changes, until it is
-// stopped.
+// Runs engines that come, lease and go, and changes the size of the pool, until
+// it is stopped.
 class Load {
  public:
   Load(SoakSite* site, const std::string& config)
@@ -138,7 +138,7 @@ std::vector<double> Ask(const std::string& socket, uint64_t count) {
   return answers_ms;
 }
 
-// Lines of the emulated driver's log about calls of this function.
+// Counts the lines of the emulated driver's log about calls of this function.
 uint64_t CallsOf(const std::string& function, const std::string& log) {
   std::ifstream file(log);
   uint64_t calls = 0;
@@ -159,7 +159,7 @@ Outcome Measure(process::Environment driver, uint64_t questions) {
     Die("fineserved does not start");
   }
   Outcome outcome;
-  // The loop runs on the daemon's first thread; the others stay as they are.
+  // Only the daemon's first thread, which runs the loop, runs before others.
   outcome.runs_first = RunThreadFirst(site.daemon().pid());
   Load load(&site, config);
   std::atomic<bool> asking = true;

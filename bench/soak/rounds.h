@@ -12,11 +12,11 @@
 
 namespace fineserve::bench {
 
-// Starts the fleet with so many proxies and lets clients ask it, each request
-// for `limit` at most. In each round something is done to the fleet by
-// `trouble`; then the clients rest, the fleet must come to rest and serve every
-// model at every proxy, and they go on. Ends early if something fails or the
-// run is interrupted. Returns what the clients met.
+// Starts the fleet with `proxies` proxies and lets clients ask it, each request
+// for `limit` at most. In each round `trouble` disturbs the fleet; then the
+// clients rest, the fleet must come to rest and serve every model at every
+// proxy, and the clients go on. Ends early if something fails or the run is
+// interrupted. Returns the clients' figures.
 ClientFigures RunRounds(FleetSite* fleet, size_t proxies,
                         std::chrono::seconds limit, uint64_t seed,
                         uint64_t rounds, Progress* progress,

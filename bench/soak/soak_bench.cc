@@ -1,4 +1,4 @@
-// A proof under load: see kQuestion.
+// Tests the service under load and faults: see kQuestion.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,8 +199,8 @@ class Soak {
   }
 
  private:
-  // Memory that fineserved may have gained between two empty pools: its heap
-  // has gaps, which are not the same each time. Heuristic.
+  // Memory that fineserved may gain between two moments with an empty pool: its
+  // heap has gaps, which vary. Heuristic.
   static constexpr double kMostGrowthKib = 512;
 
   std::string Command() const {
@@ -217,7 +217,7 @@ class Soak {
     return of / sites_ + (site < of % sites_ ? 1 : 0);
   }
 
-  // Each on a thread of its own, whose processes end with it.
+  // Runs each site on a separate thread, whose processes end with it.
   void OnAllSites(const std::function<void(size_t)>& run) const {
     std::vector<std::thread> threads;
     for (size_t i = 0; i < sites_; ++i) threads.emplace_back(run, i);

@@ -18,22 +18,22 @@ namespace fineserve::bench {
 
 using stage::Process;
 
-// Resources of a process; at rest they may not grow.
+// Resources of a process, which must not grow at rest.
 struct ProcessSize {
   size_t descriptors = 0;
   size_t private_kib = 0;  // memory that no file backs
 };
 ProcessSize SizeOf(pid_t pid);
 
-// A machine whose troubles are failures of the soak. Several may be there side
-// by side. Confined to one thread.
+// A machine whose troubles count as failures of the soak. Several can exist
+// side by side. Confined to one thread.
 class SoakSite : public stage::Machine {
  public:
-  // `name` precedes the faults reported here.
+  // `name` precedes the faults that this object reports.
   SoakSite(std::string name, Failures* failures);
 
-  // Starts fineserved and waits until it serves; false, and a failure, if it
-  // does not.
+  // Starts fineserved and waits until it serves. If it does not, reports a
+  // failure and returns false.
   bool StartDaemon(const std::vector<std::string>& flags,
                    const process::Environment& more = {});
   void KillDaemon() { daemon_->EndBy(SIGKILL); }
@@ -44,15 +44,15 @@ class SoakSite : public stage::Machine {
                                        std::vector<std::string> words,
                                        const process::Environment& more = {});
 
-  // The slab table, if the daemon answers.
+  // Returns the slab table if the daemon answers.
   absl::optional<abi::TableSnapshot> Table() const {
     return TableIfServed(absl::FromChrono(process::kPatience));
   }
-  // Waits until no dead engine has slabs. False, and a failure, if one keeps
-  // them.
+  // Waits until no dead engine has slabs. If one keeps them, reports a failure
+  // and returns false.
   bool AwaitNoQuarantine();
   // Waits until every slab is free, no engine is in the table and the device
-  // has no dead client's work left; fsctl must say the same.
+  // has no work left of dead clients; fsctl must report the same.
   bool AwaitEmpty();
 
   void Fail(Fault fault, const std::string& what);

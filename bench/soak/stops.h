@@ -17,9 +17,9 @@ struct StopFigures {
 };
 
 // Stops one of two proxies, or fineserved, for a while under load (SIGSTOP to
-// SIGCONT), as happens on a machine that swaps: every request has an answer or
-// a refusal, and the books are empty once there are no requests. Confined to
-// one thread.
+// SIGCONT), as happens on a machine that swaps. Checks that every request has
+// an answer or a refusal, and that the books are empty once there are no
+// requests. Confined to one thread.
 class Stops {
  public:
   Stops(FleetSite* fleet, double longest_s, uint64_t seed, Progress* progress)

@@ -29,7 +29,7 @@ bool Stress::StartDaemon() {
       {"--supervise", "--pool", "256MiB", "--slab", "4MiB", "--planes", "2"});
 }
 
-// The one that serves, not its supervisor.
+// Kills the daemon that serves, not its supervisor.
 void Stress::KillDaemon() {
   const auto table = site_.Table();
   if (!table) return site_.Fail(Fault::kEnded, "no fineserved takes over");
@@ -91,7 +91,7 @@ void Stress::Judge(Process* engine) {
   }
   figures_.programs += programs;
   figures_.outside += outside;
-  // The shim's words for a daemon that was not there, or has ended.
+  // Messages of the shim about a daemon that was not there, or has ended.
   const bool warned = printed.find("without FineServe") != std::string::npos ||
                       printed.find("driver's memory") != std::string::npos;
   if (outside > 0 && !warned) {

@@ -22,20 +22,21 @@ struct StressFigures {
   uint64_t warned = 0;  // starts outside of the pool that said so
 };
 
-// Whole slabs under everything that processes do
-// (tools/lab/engines/stress_engine), while fineserved is killed again and again
-// and its supervisor keeps the pool. No process may find foreign bytes, get an
-// error, or be outside of the pool without a word, and in the end every slab is
-// free. Confined to one thread.
+// Tests whole slabs under everything that processes do
+// (tools/lab/engines/stress_engine), while fineserved is killed repeatedly and
+// its supervisor keeps the pool. Checks that no process finds foreign bytes,
+// gets an error, or is outside of the pool without a message, and that every
+// slab is free in the end. Confined to one thread.
 class Stress {
  public:
   Stress(SoakSite* site, uint64_t seed, Progress* progress)
       : site_(*site), random_(seed), progress_(*progress) {}
 
-  // Two processes of four threads each, that fork and exec, for so long, and a
-  // kill every 0.3 s.
+  // Runs two processes of four threads each, which fork and exec, for
+  // `seconds`, with a kill every 0.3 s.
   void Run(double seconds);
-  // So many processes that allocate once; a kill after about 40 of them.
+  // Starts `starts` processes that allocate once, with a kill after about every
+  // 40 of them.
   void StartMany(uint64_t starts);
 
   const StressFigures& figures() const { return figures_; }
@@ -44,7 +45,7 @@ class Stress {
   bool StartDaemon();
   void KillDaemon();
   std::unique_ptr<Process> StartEngine(std::vector<std::string> flags);
-  // Judges by its output and its end.
+  // Judges the engine by its output and its exit status.
   void Judge(Process* engine);
 
   SoakSite& site_;

@@ -1,6 +1,6 @@
 // fsctl: looks at FineServe and starts engines under it. This file has the list
-// of the commands and the flags that all take; a command's own flags are in its
-// folder.
+// of the commands and the flags common to all of them; a command's own flags
+// are in its folder.
 
 #include <string.h>
 #include <unistd.h>
@@ -76,8 +76,8 @@ void AddHelp(Commands& c, const std::string& all) {
       ->add_option("COMMAND", *name, "A command of fsctl (default: all)");
 }
 
-// In the order in which --help shows them. Sets `help` to the help on all: a
-// parsed app's would be that of its command.
+// Adds the commands in the order in which --help shows them. Sets `help` to the
+// help on all commands, since a parsed app's help would be that of its command.
 void AddAll(Commands& c, std::string* help) {
   const auto add_help = [help](Commands& to) { AddHelp(to, *help); };
   const struct {
@@ -111,21 +111,22 @@ std::string CommandLineOf(const CLI::App& app) {
                         : absl::StrCat("fsctl ", chosen[0]->get_name());
 }
 
-// CLI11 would only say that a subcommand is required.
+// Finds unknown commands, since CLI11 would only say that a subcommand is
+// required.
 bool IsUnknownCommand(const CLI::App& app, int argc, char** argv) {
   return argc >= 2 && argv[1][0] != '-' &&
          CommandNamed(app, argv[1]) == nullptr;
 }
 
-// True if `run` was given its command without the dashes that separate the two.
+// True if the command for `run` was given without the "--" before it.
 bool HasBareCommand(const CLI::App& app, bool without_dashes) {
   if (!without_dashes || !app.got_subcommand("run")) return false;
   const std::vector<std::string> words = app.remaining(/*recurse=*/true);
   return !words.empty() && words[0].rfind('-', 0) != 0;
 }
 
-// Takes what follows the first "--", the command to run, unparsed. Returns the
-// number of words before it.
+// Takes the command to run, which follows the first "--", unparsed. Returns the
+// number of words before the "--".
 int SplitCommand(int argc, char** argv, std::vector<std::string>* command) {
   for (int i = 1; i < argc; ++i) {
     if (strcmp(argv[i], "--") != 0) continue;

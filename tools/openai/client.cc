@@ -169,8 +169,8 @@ asio::awaitable<Answer> Client::Post(std::string body, Fields fields) {
     kept->stream.expires_after(timeout_);
     const auto began = Clock::now();
     const bool came = co_await Exchange(std::move(kept), body, fields, &answer);
-    // The connection was closed while idle. A peer that timed out is not asked
-    // again.
+    // The connection was closed while idle, so the request is sent again. After
+    // a timeout it is not.
     if (came || Clock::now() - began >= timeout_) co_return answer;
     answer = Answer{};
   }
@@ -190,7 +190,7 @@ std::string Prompt(uint32_t words, uint64_t seed) {
   uint64_t x = seed * 0x9e3779b97f4a7c15u + 1;
   for (uint32_t i = 0; i < words; ++i) {
     if (i > 0) prompt += ' ';
-    // xorshift64 is good enough for words.
+    // xorshift64, which is good enough for words.
     x ^= x << 13;
     x ^= x >> 7;
     x ^= x << 17;
@@ -262,7 +262,7 @@ void StreamReader::Feed(absl::string_view bytes) {
 
 void StreamReader::Line(absl::string_view line) {
   absl::ConsumeSuffix(&line, "\r");
-  // Blank lines and ": comments" carry nothing.
+  // Blank lines and ": comments" carry no data.
   if (!absl::ConsumePrefix(&line, "data:")) return;
   absl::ConsumePrefix(&line, " ");
   if (line == "[DONE]") {

@@ -6,8 +6,8 @@
 
 namespace fineserve::openai {
 
-// Awaits an operation and returns its error as the first of a tuple; without it
-// an error is thrown.
+// Awaits an operation and returns its error as the first element of a tuple.
+// Without this, an error is thrown.
 inline constexpr auto kTuple =
     boost::asio::experimental::as_tuple(boost::asio::use_awaitable);
 

@@ -25,8 +25,8 @@ struct Page {
   std::string body;
 };
 
-// GETs a path of the target's server. Blocks for at most `timeout`. Unavailable
-// if no server answers, with the reason.
+// GETs a path of the target's server. Blocks for at most `timeout`. Returns
+// Unavailable, with the reason, if no server answers.
 absl::StatusOr<Page> GetPage(const Target& target, const std::string& path,
                              std::chrono::milliseconds timeout);
 

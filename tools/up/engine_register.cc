@@ -35,7 +35,8 @@ namespace {
 constexpr char kPrefix[] = "up-";
 constexpr char kPidSuffix[] = ".pid";
 constexpr char kStoppedSuffix[] = ".stopped";
-// Patience with processes of a killed fsctl that are about to become engines.
+// Time to wait for processes of a killed fsctl that are about to become
+// engines.
 constexpr absl::Duration kClaimPatience = absl::Seconds(1);
 
 struct Registered {
@@ -54,12 +55,12 @@ Registered Read(const std::string& path) {
   return r;
 }
 
-// Not valid if the process is gone.
+// Returns an invalid descriptor if the process is gone.
 driver::Descriptor OpenPidfd(const Registered& r) {
   return r.pid == 0 ? driver::Descriptor() : abi::OpenPidfd(r.pid, r.start);
 }
 
-// The names of the engines that have a file with this suffix.
+// Returns the names of the engines that have a file with this suffix.
 std::vector<std::string> RegisteredNames(const std::string& folder,
                                          absl::string_view suffix) {
   std::vector<std::string> names;
@@ -73,8 +74,8 @@ std::vector<std::string> RegisteredNames(const std::string& folder,
   return names;
 }
 
-// The register's folder: the former fsctl's, if there is one, whichever path it
-// used for the file.
+// Returns the register's folder: the former fsctl's if there is one, whichever
+// path that fsctl used for the file.
 std::string FolderOf(const std::string& runtime_folder,
                      const std::string& fleet) {
   std::error_code error;
@@ -132,7 +133,7 @@ std::vector<RegisteredEngine> EngineRegister::Running() const {
       running.push_back({name, r.pid, std::move(pidfd)});
       continue;
     }
-    // The pid stays reserved as long as a process group has its number.
+    // A pid stays reserved while a process group has that number.
     const bool is_free = pidfd.valid() || abi::ProcessStart(r.pid) == 0;
     if (r.pid != 0 && is_free) kill(-r.pid, SIGKILL);
     Remove(name);

@@ -45,21 +45,22 @@ bool HasEnded(const driver::Descriptor& pidfd);
 // fork and write.
 class EngineRegister {
  public:
-  // FailedPrecondition, naming its pid, if another fsctl runs the fleet. Blocks
-  // for a second before it says so.
+  // Returns FailedPrecondition, with its pid, if another fsctl runs the fleet.
+  // Waits for a second before it does so.
   static absl::StatusOr<EngineRegister> Claim(const std::string& runtime_folder,
                                               const std::string& fleet_path);
 
   // Returns the registered engines that run. Removes those that have ended, and
-  // kills the rest of their process groups.
+  // kills what is left of their process groups.
   std::vector<RegisteredEngine> Running() const;
 
-  // In a process that is about to become an engine: lets go of the lock, after
-  // registering itself as `engine`.
+  // Runs in a process that is about to become an engine: registers itself as
+  // `engine`, then releases the lock.
   absl::Status Enter(const std::string& engine);
   void Remove(const std::string& engine) const;
 
-  // Engines that an operator stopped, and since when: CLOCK_MONOTONIC, ns.
+  // Returns the engines that an operator stopped, and since when:
+  // CLOCK_MONOTONIC, ns.
   std::map<std::string, uint64_t> Stopped() const;
   absl::Status SetStopped(const std::string& engine, uint64_t since_ns) const;
   void EndStopped(const std::string& engine) const;

@@ -11,25 +11,25 @@
 
 namespace fineserve::fsctl {
 
-// Keeps new requests from engines that are about to end or were stopped by an
-// operator, and knows when they have answered their running ones. Twice a
-// second it tells all proxies of the fleet that these engines rest for a few
-// seconds, so nothing needs to be undone if fsctl is killed in between.
+// Keeps new requests away from engines that are about to end or were stopped by
+// an operator, and knows when these engines have answered their running ones.
+// Twice a second it tells all proxies of the fleet that the engines rest for a
+// few seconds, so nothing needs to be undone if fsctl is killed in between.
 // Confined to one thread.
 class EngineRest {
  public:
   EngineRest(std::string fleet_path, AskProxies ask)
       : fleet_path_(std::move(fleet_path)), ask_(std::move(ask)) {}
 
-  // To be called often, with all engines that are to rest now; `stopped`: those
+  // Call this often, with all engines that should rest now; `stopped` are those
   // of them that an operator stopped. An engine that has left `stopped` rests
   // once more, so that the proxies know at once that it can be started. Times
   // are CLOCK_MONOTONIC, ns.
   void Turn(uint64_t now_ns, const std::vector<std::string>& engines,
             const std::vector<std::string>& stopped = {});
 
-  // True if no proxy has a request there or will get one: a verdict of the
-  // daemon may have been under way when the rest began.
+  // True if no proxy has a request at the engine or will send one: a verdict of
+  // the daemon may have been under way when the rest began.
   bool IsIdle(const std::string& engine, uint64_t now_ns) const;
 
  private:
@@ -44,8 +44,8 @@ class EngineRest {
 
   void Ask(uint64_t now_ns, const std::vector<std::string>& engines,
            const std::vector<std::string>& stopped);
-  // True if this process came too late: the proxies may have sent requests to
-  // engines that rested.
+  // True if this process was too late: the proxies may have sent requests to
+  // resting engines.
   bool HasLapsed(uint64_t now_ns) const {
     return static_cast<double>(now_ns - asked_ns_) >= kRestS * 1e9;
   }

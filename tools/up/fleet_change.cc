@@ -15,7 +15,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Engines that must be started again.
+// Returns the engines that must be started again.
 std::vector<std::string> ToRestart(const config::FleetDescription& before,
                                    const config::FleetDescription& after) {
   std::vector<std::string> names;

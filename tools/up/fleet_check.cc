@@ -18,8 +18,9 @@
 namespace fineserve::fsctl {
 namespace {
 
-// The whole UUID of a GPU without a daemon: the name itself if it is whole, or
-// else the name of a socket that a daemon left behind. Empty if neither is.
+// Returns the complete UUID of a GPU without a daemon: the name itself if it is
+// complete, otherwise the name of a socket that a daemon left behind. Empty if
+// there is neither.
 std::string UuidWithoutDaemon(const std::string& gpu) {
   constexpr size_t kWholeUuid = 40;  // GPU-8-4-4-4-12
   if (gpu.size() == kWholeUuid) return gpu;
@@ -44,8 +45,8 @@ FoundGpu FindGpu(const std::string& gpu) {
       pool.status()};
 }
 
-// Checks that the program of each engine exists: a missing one would be started
-// in vain again and again.
+// Checks that the program of each engine exists, since starting a missing one
+// would fail again and again.
 absl::Status CheckCommands(const config::Fleet& fleet) {
   for (const config::FleetEngine& engine : fleet.engines) {
     if (engine.command.empty() || IsProgram(engine.command[0])) continue;
@@ -57,8 +58,8 @@ absl::Status CheckCommands(const config::Fleet& fleet) {
   return absl::OkStatus();
 }
 
-// True for two replicas on different GPUs. CUDA gives no MIG instance access to
-// another one's memory.
+// True for two replicas on different GPUs. CUDA lets no MIG instance access
+// another instance's memory.
 bool MayRead(const config::FleetEngine& reader,
              const config::FleetEngine& lender) {
   const auto takes_part = [](const config::FleetEngine& engine) {
@@ -69,7 +70,7 @@ bool MayRead(const config::FleetEngine& reader,
          reader.model == lender.model && !reader.MayShareGpuWith(lender);
 }
 
-// The names of its GPUs, to be completed.
+// Returns the names of the engine's GPUs, to be completed.
 std::vector<std::string*> GpusOf(config::FleetEngine* engine) {
   std::vector<std::string*> gpus = {&engine->gpu};
   for (std::string& gpu : engine->rank_gpus) gpus.push_back(&gpu);

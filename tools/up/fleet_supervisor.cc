@@ -39,18 +39,18 @@ constexpr char kOutOfMemory[] =
     " as the kernel killed a process because host memory ran out: give it, or "
     "its cgroup, more, or let it take less";
 constexpr int kConnectMs = 500;
-// Limit on a turn's wait for answers to health checks.
+// Limit on the time that a turn waits for answers to health checks.
 constexpr int kHealthMs = 500;
-// A round of health checks that took longer says nothing about the engines.
+// If a round of health checks took longer, it says nothing about the engines.
 constexpr uint64_t kOwnPauseNs = 1'500'000'000;
-// Interval between two looks at the ports of a starting engine.
+// Interval between two checks of the ports of a starting engine.
 constexpr uint64_t kLookPauseNs = 2'000'000'000;
 constexpr unsigned kReapPauseUs = 200'000;
-// Time after which others start beside an engine that has not yet served. vLLM
+// Time after which other engines start beside one that has not yet served. vLLM
 // takes one to two minutes.
 constexpr uint64_t kStartsAloneNs = 300'000'000'000;
 // Limit on the time that the memory of a process may take to leave the GPU once
-// the plan has no use for it. Heuristic: a copy takes seconds.
+// the plan does not need the process. Heuristic: a copy takes seconds.
 constexpr uint64_t kLeavesNs = 60'000'000'000;
 
 // "code 1", "signal 9 (Killed)".
@@ -60,7 +60,7 @@ std::string Ending(int status) {
                       strsignal(WTERMSIG(status)), ")");
 }
 
-// True if a word of the command is this port ("--port=8000" too).
+// True if a word of the command names this port ("--port=8000" too).
 bool Names(const std::vector<std::string>& command, uint16_t port) {
   const std::string number = absl::StrCat(port);
   return std::any_of(
@@ -192,9 +192,9 @@ void FleetSupervisor::Follow() {
   }
 }
 
-// A process that the plan has no use for rests off the GPU, since it comes back
-// sooner than it could start. It ends if its memory does not leave, or if the
-// plan has no memory for it to rest in.
+// A process that the plan does not need rests off the GPU, since activating it
+// is faster than starting it. It ends if its memory does not leave, or if the
+// plan has no host memory for it.
 Wish FleetSupervisor::PlannedWish(Engine* engine) const {
   const Wish wish = WishOf(plan_, engine->spec);
   const bool may_rest = wish == Wish::kStop && engine->spec.may_evict &&
@@ -275,7 +275,7 @@ void FleetSupervisor::SetWish(Engine* engine, Wish wish,
   }
 }
 
-// Makes the wish true, as far as that is possible now.
+// Carries out the wish as far as that is possible now.
 void FleetSupervisor::Steer(Engine* engine) {
   SupervisedEngine& life = engine->life;
   const bool is_down = !life.runs();
@@ -447,18 +447,19 @@ void FleetSupervisor::Start(Engine* engine) {
        engine);
 }
 
-// In the child. An engine outlives a killed fsctl; the next one finds it in the
-// register.
+// Runs in the child. An engine outlives a killed fsctl; the next fsctl finds it
+// in the register.
 void FleetSupervisor::Become(const config::FleetEngine& spec) {
   setpgid(0, 0);
-  // Otherwise fsctl's handlers would swallow a signal until exec.
+  // Otherwise fsctl's handlers would swallow a signal that arrives before exec.
   for (const int ending : {SIGINT, SIGTERM, SIGHUP}) signal(ending, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   const driver::Descriptor log(open(
       LogOf(spec).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  // fsctl's own output may go away before the engine does.
+  // The terminal or pipe of fsctl's own output may close before the engine
+  // ends.
   if (!log.valid())
     _exit(Fail(kExitBadAnswer, base::Cannot("open", LogOf(spec))));
   RedirectOutput(log.get());
@@ -492,7 +493,7 @@ void FleetSupervisor::CheckAll() {
   checks_.LookUp(servers, NowNs());
   const uint64_t asked_ns = NowNs();
   const auto answers = checks_.Ask(servers, asked_ns, kHealthMs);
-  // This process was stopped, or a busy machine left it no time.
+  // This process was stopped, or did not get to run on a busy machine.
   if (NowNs() - asked_ns > kOwnPauseNs) return;
   for (size_t i = 0; i < asked.size(); ++i) {
     Checked(asked[i], answers[i].health, answers[i].asked_ns);
@@ -529,9 +530,9 @@ void FleetSupervisor::Checked(Engine* engine, HealthChecks::Health health,
        engine);
 }
 
-// Finds a program that listens at another port than its url's, which would
-// otherwise be starting forever. Only ports that its command names count, since
-// the others may be for anything.
+// Finds a program that listens at another port than its url's, and would
+// otherwise count as starting forever. Considers only ports that its command
+// names, since other ports may serve any purpose.
 void FleetSupervisor::LookElsewhere(Engine* engine) const {
   const config::FleetEngine& spec = engine->spec;
   if (NowNs() - engine->looked_ns < kLookPauseNs) return;
@@ -582,7 +583,7 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
   const bool was_starting = engine->life.state() == State::kStarting;
   const bool was_hung = engine->life.was_hung();
   const uint64_t pause_ns = engine->life.Ended(NowNs());
-  // A command that cannot be run has not failed for lack of other engines'
+  // If a command cannot be run, the cause is not that other engines hold the
   // memory.
   if (was_starting && engine->life.state() != State::kGivenUp) {
     ++engine->failed_starts;

@@ -31,8 +31,8 @@
 
 namespace fineserve::fsctl {
 
-// Default time for engines to answer their running requests; the same as the
-// planner's drain.
+// Default time that engines get to answer their running requests; the same as
+// the planner's drain.
 inline constexpr double kUsualDrainS = 300;
 
 // Options of `fsctl up` for its supervisor.
@@ -44,15 +44,15 @@ struct SupervisorOptions {
 };
 
 // Starts, watches and restarts the engines of a fleet that have a command, and
-// prints a line per event. Its engines outlive it if it is killed: the next one
-// adopts them. For a fleet with a planner it runs those places that the newest
-// plan wants. Engines that start on request run while requests come
-// (RequestFollower). It takes another fleet while it runs: engines that have
-// left it, or must be started differently, answer their running requests before
-// they end. So do engines that are left in a former daemon's pool, one after
-// another. Confined to one thread, in a program without other children.
-// ZeroMQ's threads take no lock that a forked child needs, except malloc's,
-// which fork leaves free.
+// prints a line per event. If it is killed, its engines go on, and the next
+// supervisor adopts them. For a fleet with a planner it runs those places that
+// the newest plan wants. Engines that start on request run while requests come
+// (RequestFollower). It can take over another fleet while it runs: engines that
+// have left the fleet, or must be started differently, answer their running
+// requests before they end. So do engines that are left in a former daemon's
+// pool, one after another. Confined to one thread, in a program without other
+// children. ZeroMQ's threads take no lock that a forked child needs, except
+// malloc's, which fork leaves free.
 class FleetSupervisor {
  public:
   // `globals` must outlive it.
@@ -67,8 +67,8 @@ class FleetSupervisor {
     environment_ = std::move(environment);
   }
 
-  // Takes over the engines that a former fsctl has left running. Those that the
-  // fleet no longer starts are stopped. To be called once, before Turn.
+  // Takes over the engines that a former fsctl left running. Stops those that
+  // the fleet no longer starts. Call this once, before Turn.
   void Adopt(EngineRegister engines);
 
   // Checks that each engine that does not run could listen at its address.
@@ -76,8 +76,8 @@ class FleetSupervisor {
   // engine that is started beside it would end, and the program's answers would
   // be taken for the engine's.
   absl::Status CheckAddresses() const { return CheckAddresses(engines_); }
-  // The same for another fleet: an address of one of its own engines is free
-  // when that engine has ended.
+  // Checks the addresses of another fleet. An address of an engine of the
+  // present fleet counts as free, since it is free when that engine has ended.
   absl::Status CheckAddresses(const config::Fleet& fleet) const;
 
   // Runs another fleet from now on. Engines that are to end get no new
@@ -85,23 +85,23 @@ class FleetSupervisor {
   // `drain_ns`.
   void Take(FleetToRun fleet, uint64_t drain_ns);
 
-  // Lets these engines end in the same way, and starts them again.
+  // Lets these engines end as Take does, and starts them again.
   // InvalidArgument, with nothing done, if this object does not start one of
   // them.
   absl::Status Restart(const std::vector<std::string>& names,
                        uint64_t drain_ns);
-  // The same, but they stay down until Start or Restart, with the next fsctl
-  // that runs the fleet, too.
+  // As Restart, but the engines stay down until StartEngines or Restart, even
+  // under the next fsctl that runs the fleet.
   absl::Status StopEngines(const std::vector<std::string>& names,
                            uint64_t drain_ns);
-  // Starts those of these engines that do not run.
+  // Starts those of the named engines that do not run.
   absl::Status StartEngines(const std::vector<std::string>& names);
 
   const config::FleetDescription& written() const { return written_; }
   // The engines as they are now.
   std::vector<apply::EngineState> States() const;
 
-  // To be called often: notices ended engines, follows the plan, starts engines
+  // Call this often. Notices ended engines, follows the plan, starts engines
   // that are due, restarts orphans and checks the health of the others.
   void Turn();
 
@@ -115,30 +115,30 @@ class FleetSupervisor {
     driver::Descriptor pidfd = {};  // of an adopted one: it is no child
     Wish wish = Wish::kRun;
     bool is_in_fleet = true;
-    // Time since which an operator keeps it stopped.
+    // Time since which an operator has kept the engine stopped.
     absl::optional<uint64_t> stopped_ns = {};
-    // True if it is to end: it rests until it has answered its running
+    // True if the engine must end: it rests until it has answered its running
     // requests, at the latest until `end_ns`.
     bool rests = false;
     uint64_t end_ns = 0;
-    // True if it rests for lack of requests, or for another engine's sake
-    // (RequestFollower): it goes on if a request comes, unless another engine
-    // waits for its place.
+    // True if the engine rests for lack of requests, or to make room for
+    // another engine (RequestFollower): it goes on if a request comes, unless
+    // another engine waits for its place.
     bool may_go_on = false;
-    // When it was first missing in the plan, or its memory was last off the
-    // GPU; 0: the plan wants it.
+    // When the engine was first missing in the plan, or its memory was last off
+    // the GPU; 0 if the plan wants it.
     uint64_t off_ns = 0;
-    // Another engine stops, or has stopped, so that this one can start: the
-    // place is kept for it until then.
+    // True if another engine stops, or has stopped, so that this one can start:
+    // the place is kept for this engine until then.
     bool has_place = false;
-    // True if it has ended to be started again, whether or not requests wait
-    // for it.
+    // True if the engine has ended in order to be started again, whether or not
+    // requests wait for it.
     bool starts_again = false;
-    // The settings with which it is started again once it has ended.
+    // The settings with which the engine is started again once it has ended.
     absl::optional<config::FleetEngine> next = {};
     uint64_t starts = 0;
-    // Starts that ended before it served, and the time that its last start
-    // took. They matter if it starts on request.
+    // Starts that ended before the engine served, and the time that its last
+    // start took. They matter if it starts on request.
     uint64_t failed_starts = 0;
     double start_s = 0;
     std::string last_end = {};
@@ -158,13 +158,13 @@ class FleetSupervisor {
   absl::Status CheckAddresses(const std::vector<Engine>& engines) const;
   void TakeEngine(config::FleetEngine spec, bool must_restart,
                   uint64_t drain_ns);
-  // Lets a running engine rest, and then end.
+  // Makes a running engine rest, and then end.
   static void BeginRest(Engine* engine, uint64_t drain_ns);
   Engine* Find(const std::string& name);
   const Engine* Find(const std::string& name) const;
-  // InvalidArgument if one of them is not in the fleet.
+  // Returns InvalidArgument if one of them is not in the fleet.
   absl::Status CheckNames(const std::vector<std::string>& names) const;
-  // The same, or if one could not be started.
+  // As CheckNames; also if one of them could not be started.
   absl::Status CheckStartable(const std::vector<std::string>& names) const;
   // Ends an operator's stop: the plan and the requests decide about the engine
   // again.
@@ -173,22 +173,22 @@ class FleetSupervisor {
   void FollowRequests();
   // Cancels the stop of an engine for which requests wait again.
   void GoOnIfAsked(Engine* engine);
-  // Sets the wish of engines that run without one, because they were adopted or
-  // used to start always, to run.
+  // Sets the wish to run for engines that run without a wish, because they were
+  // adopted or formerly were not started on request.
   void WishThatRunningEnginesRun();
   static RequestFollower::Engine OnRequest(const Engine& engine);
   void RollOrphans();
   void SetWish(Engine* engine, Wish wish, const std::string& why) const;
   void Steer(Engine* engine);
   void AskToEnd(Engine* engine) const;
-  // True if another engine of ours has not yet left the address.
+  // True if another engine of this fleet still uses the address.
   bool MustWaitForAddress(const Engine& engine) const;
-  // True if another engine that may leave the GPU, or stop for others, starts
-  // there: several that started at once could each hold a part of the memory
-  // that one needs, with none idle. Also true while an engine stops for another
-  // one, or has made place for it.
+  // True if another engine that may leave the GPU, or stop for others, is
+  // starting on the same GPU: if several started at once, each could hold a
+  // part of the memory that one needs, with none idle. Also true while an
+  // engine stops for another one, or has made room for it.
   bool MustWaitForStart(const Engine& engine) const;
-  // True if a place on the GPU of `at` is kept for another engine.
+  // True if a place on the GPU of `at` is reserved for another engine.
   bool IsPlaceOfAnother(const Engine& at) const;
   // Its state in a word.
   const char* StateOf(const Engine& engine) const;
@@ -207,7 +207,7 @@ class FleetSupervisor {
   size_t Running() const;
   std::string ServingCount() const;  // "1 of 2 serving"
   std::string LogOf(const config::FleetEngine& spec) const;
-  // A line for people, or an object for programs.
+  // Prints a line for people, or an object for programs.
   void Tell(const std::string& event, const Engine* engine = nullptr) const;
 
   const Globals& globals_;

@@ -11,8 +11,7 @@
 
 namespace fineserve::fsctl {
 
-// A test with an empty folder of its own, mode 0700, in place of a runtime
-// folder.
+// A test with a separate empty folder, mode 0700, as its runtime folder.
 class FolderTest : public ::testing::Test {
  protected:
   FolderTest() {
@@ -24,8 +23,8 @@ class FolderTest : public ::testing::Test {
 
   const std::string& folder() const { return folder_; }
 
-  // Looks at `condition` until it holds; false if it does not within a minute.
-  // A busy machine is slow, not wrong.
+  // Checks `condition` until it holds; returns false if it does not hold within
+  // a minute, since a busy machine is only slow.
   template <typename Condition>
   static bool Eventually(Condition condition) {
     using Clock = std::chrono::steady_clock;

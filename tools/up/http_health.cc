@@ -23,7 +23,7 @@ using Addresses = std::shared_ptr<addrinfo>;
 using Health = HealthChecks::Health;
 using Clock = std::chrono::steady_clock;
 
-// Bytes of an answer that show whether the server is well.
+// The first bytes of an answer, which show whether the server is well.
 constexpr size_t kAnswerBytes = 16;
 
 // Without a port.
@@ -36,8 +36,8 @@ Addresses Resolve(const std::string& host, int flags) {
   return found == nullptr ? nullptr : Addresses(found, &freeaddrinfo);
 }
 
-// Each name server that is silent is asked once, for a second; once more with
-// the domain, if resolv.conf has a search list.
+// Asks each silent name server once, for a second; once more with the domain,
+// if resolv.conf has a search list.
 Addresses LookUpName(const std::string& host) {
   res_init();
   _res.retrans = 1;
@@ -48,7 +48,7 @@ Addresses LookUpName(const std::string& host) {
 sockaddr_storage At(const addrinfo& address, uint16_t port) {
   sockaddr_storage at = {};
   memcpy(&at, address.ai_addr, address.ai_addrlen);
-  // In one place for both families.
+  // The port is at the same offset for both families.
   static_assert(offsetof(sockaddr_in, sin_port) ==
                 offsetof(sockaddr_in6, sin6_port));
   reinterpret_cast<sockaddr_in*>(&at)->sin_port = htons(port);
@@ -75,7 +75,7 @@ bool IsTaken(const std::string& host, uint16_t port, int timeout_ms) {
   return addresses != nullptr && Connect(*addresses, port, timeout_ms).valid();
 }
 
-// A question to one server, repeated over time.
+// A health check of one server, repeated over time.
 struct HealthChecks::Question {
   Health health = Health::kDoesNot;  // by the last one that is over
   Clock::time_point since = {};
@@ -90,9 +90,9 @@ struct HealthChecks::Question {
 
   bool sends() const { return sent < request.size(); }
   void Begin(const Server& server, const Addresses& to);
-  // Connects to the next address at which a connection can be begun, if any.
+  // Connects to the next address to which a connection can be started, if any.
   void Connect();
-  // Sends or receives. False: it is over.
+  // Sends or receives. Returns false if the check is over.
   bool Proceed();
   void Turn();
 };
@@ -196,7 +196,7 @@ HealthChecks::Question* HealthChecks::QuestionTo(const Server& server,
   return q.get();
 }
 
-// Waits until all are over, or the time is.
+// Waits until all questions are over, or for `wait_ms`.
 void HealthChecks::Await(const std::vector<Question*>& questions, int wait_ms) {
   const auto deadline = Clock::now() + std::chrono::milliseconds(wait_ms);
   for (;;) {

@@ -12,11 +12,11 @@
 
 namespace fineserve::fsctl {
 
-// True if some program accepts connections there.
+// True if some program accepts connections at that address.
 bool IsTaken(const std::string& host, uint16_t port, int timeout_ms);
 
-// Asks engines for their health, again and again. Blocks its thread: for the
-// wait, and for a lookup of a name now and then.
+// Asks engines for their health repeatedly. Blocks its thread: for the wait,
+// and sometimes for the lookup of a name.
 class HealthChecks {
  public:
   enum class Health { kServes, kDoesNot, kUnknownHost };
@@ -30,24 +30,23 @@ class HealthChecks {
   };
   // Between two lookups of a host.
   static constexpr uint64_t kLookUpNs = 5'000'000'000;
-  // The next lookup begins at the earliest after this many times the duration
-  // of the last one, counted from its start, since silent name servers take
-  // seconds.
+  // The next lookup starts, at the earliest, this many times the duration of
+  // the last one after its start, since silent name servers take seconds.
   static constexpr int64_t kLookUpPeriods = 5;
-  // For an answer. SGLang generates a token first, which takes a second.
+  // Time for an answer. SGLang generates a token first, which takes a second.
   static constexpr int kPatienceMs = 2'000;
 
   explicit HealthChecks(int patience_ms = kPatienceMs);
   ~HealthChecks();
 
   // If a lookup is due, looks up the host whose last lookup is the longest ago.
-  // A host that answers is not looked up again until it ceases to, and old
-  // addresses are better than none.
+  // A host that answers is not looked up again until it stops answering, and
+  // old addresses are kept if a lookup fails.
   void LookUp(const std::vector<Server>& servers, uint64_t now_ns);
   // Asks all servers at once, and waits up to `wait_ms` for answers. A server
-  // serves if it answers GET /health with 200. One that still has time to
-  // answer keeps its former result, and is not asked again before that. Results
-  // are in the order of `servers`; others are forgotten.
+  // serves if it answers GET /health with 200. A server that still has time to
+  // answer keeps its former result, and is not asked again before that time is
+  // over. Results are in the order of `servers`; other servers are forgotten.
   std::vector<Answer> Ask(const std::vector<Server>& servers, uint64_t now_ns,
                           int wait_ms);
 

@@ -7,12 +7,13 @@
 
 namespace fineserve::fsctl {
 
-// Tells whether the kernel has just killed a process because the machine or a
-// cgroup ran out of host memory: the exit status says only "Killed". The kernel
-// counts all such processes of the machine together.
+// Detects whether the kernel has just killed a process because the machine or a
+// cgroup ran out of host memory, since the exit status only says "Killed". The
+// kernel counts all such processes of the machine together.
 class OomWatch {
  public:
-  // A process that is killed so takes a moment to end, and its parent another.
+  // A process that is killed this way takes a moment to end, and its parent
+  // takes another to notice.
   static constexpr uint64_t kLatelyNs = 3'000'000'000;
 
   explicit OomWatch(std::string counters = "/proc/vmstat")

@@ -14,9 +14,9 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Looks through all processes only when there is something to find: a pool has
-// become a former one when another epoch is served, and stays one until its
-// last holder has gone.
+// Searches all processes only when there can be something to find: a pool
+// becomes a former one when another epoch is served, and stays one until its
+// last holder is gone.
 class FormerPools {
  public:
   explicit FormerPools(std::string folder) : folder_(std::move(folder)) {}
@@ -67,8 +67,8 @@ void OrphanWatch::Turn(uint64_t now_ns) {
 
 std::string OrphanRoll::Next(const std::vector<Engine>& engines) {
   for (const Engine& engine : engines) {
-    // Waits while any engine drains, for whatever reason: the last orphan may
-    // not be back yet.
+    // Waits while any engine drains, for whatever reason, and until the last
+    // orphan serves again.
     if (engine.rests) return "";
     if (engine.name == last_ && !engine.serves) return "";
   }

@@ -12,12 +12,12 @@
 
 namespace fineserve::fsctl {
 
-// Knows which engines are orphans, which still serve in the pool of a daemon
-// that has ended while another pool of their GPU is served. Confined to one
-// thread.
+// Knows which engines are orphans: those that still serve in the pool of a
+// daemon that has ended while another pool of their GPU is served. Confined to
+// one thread.
 class OrphanWatch {
  public:
-  // Processes that hold a former pool of a GPU that a daemon serves.
+  // Finds the processes that hold a former pool of a GPU that a daemon serves.
   using FindHolders = std::function<std::vector<pid_t>()>;
 
   explicit OrphanWatch(FindHolders find) : find_(std::move(find)) {}
@@ -25,10 +25,10 @@ class OrphanWatch {
   // Watches the pools of a runtime folder.
   static OrphanWatch OfFolder(const std::string& folder);
 
-  // To be called often; looks every few seconds. CLOCK_MONOTONIC, ns.
+  // Call this often; it checks every few seconds. CLOCK_MONOTONIC, ns.
   void Turn(uint64_t now_ns);
 
-  // True if a process of this group, an engine's, was seen in a former pool.
+  // True if a process of this engine's process group was seen in a former pool.
   bool Has(pid_t group) const { return groups_.count(group) > 0; }
 
  private:
@@ -39,10 +39,10 @@ class OrphanWatch {
   uint64_t due_ns_ = 0;
 };
 
-// Chooses the orphan that is to be drained and started again, one after
-// another: the next one only once the last one serves in the present pool. So a
-// model with several engines is always served, and if the new pool is too small
-// for an engine, the others go on in the former one.
+// Chooses the orphan to drain and start again, one after another: the next one
+// only once the last one serves in the present pool. So a model with several
+// engines is always served, and if the new pool is too small for an engine, the
+// others go on in the former pool.
 class OrphanRoll {
  public:
   struct Engine {
@@ -52,8 +52,8 @@ class OrphanRoll {
     bool rests = false;  // it is being drained
   };
 
-  // To be called often, with all engines. Returns the name of the engine to
-  // restart now; empty: none.
+  // Call this often, with all engines. Returns the name of the engine to
+  // restart now; empty if none.
   std::string Next(const std::vector<Engine>& engines);
 
  private:

@@ -33,7 +33,7 @@ bool PlanFollower::IsOurs(absl::string_view socket_path) const {
   });
 }
 
-// A daemon that starts later has a socket then.
+// Searches repeatedly, since a daemon that starts later has a socket only then.
 void PlanFollower::FindDaemons(uint64_t now_ns) {
   if (now_ns < find_due_ns_) return;
   find_due_ns_ = now_ns + kPeriodNs;

@@ -12,20 +12,21 @@
 
 namespace fineserve::fsctl {
 
-// Asks the daemons of some GPUs for the plan, each about once a second. One
-// that does not answer is asked again and again, so that a restarted daemon is
-// heard. No call blocks. Confined to one thread.
+// Asks the daemons of some GPUs for the plan, each about once a second. Keeps
+// asking a daemon that does not answer, so that it notices a restarted daemon.
+// No call blocks. Confined to one thread.
 class PlanFollower {
  public:
-  // `gpus`: UUIDs, or how they begin. Their daemons listen in `folder`.
+  // `gpus` are UUIDs or prefixes of UUIDs. Their daemons listen in `folder`.
   PlanFollower(std::string folder, std::vector<std::string> gpus)
       : folder_(std::move(folder)), gpus_(std::move(gpus)) {}
 
-  // To be called often: asks the daemons whose turn it is, and hands their
-  // answers to `plan`. Times are CLOCK_MONOTONIC, ns. Returns true if `plan`
-  // has become newer.
+  // Call this often. Asks the daemons that are due, and passes their answers to
+  // `plan`. Times are CLOCK_MONOTONIC, ns. Returns true if `plan` has become
+  // newer.
   bool Turn(uint64_t now_ns, wire::NewestPlan* plan);
-  // True if the engine's memory was off its GPU by its daemon's last answer.
+  // True if the engine's memory was off its GPU according to its daemon's last
+  // answer.
   bool IsAway(const std::string& engine) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// A proxy answers between two requests, within a millisecond.
+// A proxy answers between two of its requests, within a millisecond.
 constexpr absl::Duration kPatience = absl::Milliseconds(300);
 
 }  // namespace

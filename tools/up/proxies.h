@@ -10,13 +10,13 @@
 
 namespace fineserve::fsctl {
 
-// Asks all proxies of a fleet on this machine; the question's fleet_path says
-// which fleet. Returns one answer for each proxy; nullopt if it does not answer
-// in time. Proxies that have gone, and those of other fleets, are left out.
+// Asks all proxies of a fleet on this machine; the question's fleet_path names
+// the fleet. Returns one answer for each proxy; nullopt if it does not answer
+// in time. Omits proxies that have gone, and those of other fleets.
 using AskProxies = std::function<std::vector<absl::optional<apply::Answer>>(
     const apply::Question& question)>;
 
-// The proxies whose doors are in a runtime folder.
+// Returns a function that asks the proxies whose doors are in a runtime folder.
 AskProxies ProxiesOf(const std::string& folder);
 
 }  // namespace fineserve::fsctl

@@ -68,7 +68,7 @@ std::map<std::string, RequestFollower::Demand> RequestFollower::Ask(
 const RequestFollower::Engine* RequestFollower::LongestIdle(
     const std::vector<Engine>& engines,
     const std::map<std::string, Demand>& demand, const Engine& failed) {
-  // A request that has just come is not yet at its engine.
+  // A request that has just arrived has not reached its engine yet.
   constexpr double kIdleS = 1;
   const Engine* longest = nullptr;
   double longest_s = kIdleS;

@@ -50,8 +50,8 @@ class RequestFollower {
     Wish wish = Wish::kUnknown;
     double pause_s = 0;  // kDown: until it could be started
 
-    // Sets `state` and the times. `ends`: the engine rests and is then to end.
-    // `start_s`: the time of its last start; 0: unknown.
+    // Sets `state` and the times. `ends`: the engine rests and must end then.
+    // `start_s`: the time that its last start took; 0 if unknown.
     void See(const SupervisedEngine& life, bool ends, double start_s,
              uint64_t now_ns);
   };
@@ -66,31 +66,34 @@ class RequestFollower {
     std::string why;
     std::string makes_place_for = {};  // another engine that lacks it
   };
-  // To be called often. `now_ns`: CLOCK_MONOTONIC.
+  // Call this often. `now_ns`: CLOCK_MONOTONIC.
   std::vector<Change> Turn(uint64_t now_ns, std::vector<Engine> engines);
-  // True if its last start failed, and no other engine could stop for it.
+  // True if the engine's last start failed, and no other engine could stop for
+  // it.
   bool FailsInVain(const std::string& engine) const {
     const auto known = failures_.find(engine);
     return known != failures_.end() && known->second.in_vain != 0;
   }
 
   // An engine hangs if its start takes longer than the first of these times and
-  // than three times its last start, or if it has served and is silent for
-  // longer than the second. vLLM starts a large model in ten minutes.
+  // also longer than three times its last start, or if it has served and is
+  // silent for longer than the second. vLLM starts a large model in ten
+  // minutes.
   static constexpr double kLongestStartS = 1200;
   static constexpr uint64_t kLongestSilenceNs = 60'000'000'000;
-  // Limit on the engines that stop for one that does not serve in the meantime.
-  // One that fails for another reason than lack of memory would stop them all.
+  // Limit on the number of engines that stop for one that does not begin to
+  // serve. If its starts fail for another reason than lack of memory, it would
+  // stop them all.
   static constexpr uint64_t kMostStops = 8;
-  // Time without such a stop after which others stop for it again: by then
-  // another engine may be idle.
+  // Time without such a stop after which other engines stop for it again: by
+  // then another engine may be idle.
   static constexpr uint64_t kStopsAgainNs = 600'000'000'000;
 
  private:
   static constexpr uint64_t kPeriodNs = 500'000'000;
   static constexpr uint64_t kMostInVain = 2;
 
-  // Failed starts of an engine, since it last served.
+  // Failed starts of an engine since it last served.
   struct Failures {
     uint64_t seen = 0;     // in its life
     uint64_t in_vain = 0;  // no other could stop for it
@@ -104,12 +107,14 @@ class RequestFollower {
   };
 
   std::map<std::string, Demand> Ask(const std::vector<Engine>& engines) const;
-  // Forgets the failures of an engine that serves; one that has failed twice in
-  // vain is not worth a request until its next start.
+  // Forgets the failures of an engine that serves. If an engine has failed
+  // twice and no other could stop for it, it gets no requests until its next
+  // start.
   void Judge(Engine* engine);
   // True if a start of the engine has failed since the last turn.
   bool HasFailed(const Engine& engine);
-  // The engine that stops for one whose start has failed; null if none can.
+  // Returns the engine that should stop for one whose start has failed; null if
+  // none can.
   const Engine* StopsFor(const Engine& failed, uint64_t now_ns,
                          const std::vector<Engine>& engines,
                          const std::map<std::string, Demand>& demand);

@@ -12,7 +12,8 @@ void SupervisedEngine::Started(pid_t pid, uint64_t now_ns) {
 }
 
 bool SupervisedEngine::Checked(bool serves, uint64_t asked_ns) {
-  // After a pause of our own, an engine that was silent before it may be well.
+  // After a pause of this process, an engine that was silent before may be
+  // well.
   const bool was_away = asked_ns > checked_ns_ + kSilentNs;
   checked_ns_ = asked_ns;
   if (serves) {
@@ -52,7 +53,7 @@ bool SupervisedEngine::PatienceEnds(uint64_t now_ns) {
 uint64_t SupervisedEngine::Ended(uint64_t now_ns) {
   const bool was_asked = state_ == State::kStopping && !was_hung_;
   const bool has_served = serving_ns_ != 0 && serving_ns_ >= started_ns_;
-  // It may have been silent before it ended.
+  // The engine may have been silent before it ended.
   const uint64_t well_until_ns =
       has_served && silent_ns_ != 0 ? silent_ns_ : now_ns;
   const bool was_stable =

@@ -45,10 +45,10 @@ struct UpOptions {
   bool dry_run = false;       // show what would be started, start nothing
 };
 
-// NVIDIA's Multi-Process Service on this machine's GPUs, for the life of this
-// object: kernels of several engines run concurrently instead of taking turns.
-// Its control daemon is a separate process; it survives a killed fsctl, and the
-// next fsctl takes it over.
+// Runs NVIDIA's Multi-Process Service on this machine's GPUs for the life of
+// this object: kernels of several engines run concurrently instead of taking
+// turns. Its control daemon is a separate process; it survives a killed fsctl,
+// and the next fsctl takes it over.
 class Mps {
  public:
   // Starts `nvidia-cuda-mps-control` with its pipes and logs below `folder`.
@@ -57,10 +57,11 @@ class Mps {
 
   Mps(Mps&& other) noexcept : pipes_(std::exchange(other.pipes_, "")) {}
   Mps& operator=(Mps&&) = delete;
-  // Stops it; engines that still run lose their GPU.
+  // Stops the service; engines that still run lose their GPU.
   ~Mps();
 
-  // Variables that let an engine share all of the GPU's compute through it.
+  // Returns the variables that let an engine share all of the GPU's compute
+  // through the service.
   Environment environment() const;
 
  private:
@@ -80,7 +81,8 @@ ChildResult Tell(const std::string& pipes, const std::string& input) {
                     kControlPatience);
 }
 
-// Starts the control daemon. It lives on, so its output goes to a file.
+// Starts the control daemon. Its output goes to a file, since it outlives this
+// call.
 ChildResult StartControlDaemon(const std::string& pipes,
                                const std::string& logs) {
   return RunProgram({{kControl, "-d"},
@@ -128,7 +130,7 @@ Environment Mps::environment() const {
 // Reloads the fleet file of `fsctl up`.
 class UpFleet final : public apply::FleetHolder {
  public:
-  // The first and the last must outlive it.
+  // `globals` and `engines` must outlive this object.
   UpFleet(const Globals& globals, std::string fleet_path,
           FleetSupervisor* engines)
       : globals_(globals),
@@ -197,8 +199,8 @@ absl::Status UpFleet::Other(const apply::Question& question) {
 constexpr uint64_t kTurnNs = 200'000'000;
 constexpr uint64_t kDaemonStartNs = 10'000'000'000;
 
-// The folder of the engines' output. Makes the folder that --logs names if it
-// is missing.
+// Returns the folder of the engines' output. Creates the folder that --logs
+// names if it is missing.
 absl::StatusOr<std::string> LogFolder(const UpOptions& options) {
   if (options.log_folder.empty()) return finding::RuntimeFolder();
   std::error_code error;
@@ -211,7 +213,8 @@ absl::StatusOr<std::string> LogFolder(const UpOptions& options) {
       absl::StrCat("--logs ", options.log_folder, ": ", error.message()));
 }
 
-// Engines of an `up` that was killed a moment ago may still be ending.
+// Waits for the addresses, since engines of an `up` that was killed a moment
+// ago may still be ending.
 absl::Status AwaitAddresses(const FleetSupervisor& engines,
                             SignalWatch* signals) {
   const uint64_t start_ns = Now().monotonic_ns;
@@ -224,7 +227,8 @@ absl::Status AwaitAddresses(const FleetSupervisor& engines,
   }
 }
 
-// A daemon that was started a moment before this may still make its pool.
+// Waits for the daemons, since a daemon that was started a moment ago may still
+// be creating its pool.
 absl::Status AwaitDaemons(const Globals& globals, config::Fleet* fleet,
                           std::vector<std::string>* warnings) {
   const uint64_t start_ns = Now().monotonic_ns;
@@ -276,7 +280,7 @@ void Watch(SignalWatch* signals, UpFleet* fleet, apply::Door* door,
     signals->WaitFor(door == nullptr ? -1 : door->descriptor(), kTurnNs);
     if (door != nullptr) door->Turn();
     if (!signals->TakeHangup()) continue;
-    // The shell of a terminal that goes away sends SIGHUP, too.
+    // A terminal's shell also sends SIGHUP when the terminal closes.
     if (had_terminal && isatty(STDOUT_FILENO) == 0) return;
     const absl::Status taken = fleet->TakeAgain();
     if (!taken.ok()) {
@@ -285,7 +289,7 @@ void Watch(SignalWatch* signals, UpFleet* fleet, apply::Door* door,
   }
 }
 
-// Null, with a warning, if it cannot be opened.
+// Returns null, with a warning, if it cannot be opened.
 std::unique_ptr<apply::Door> OpenDoor(UpFleet* fleet) {
   auto door = apply::Door::Open(
       finding::RuntimeFolder(), apply::ProcessDoor("up"),

@@ -9,17 +9,17 @@ namespace fineserve::fsctl {
 
 // The intent of the plan, or of the requests, for an engine.
 enum class Wish {
-  // Neither plan nor request decides: a running engine goes on, any other stays
+  // Neither plan nor requests decide: a running engine goes on, any other stays
   // down.
   kUnknown,
   kRun,
   kStop,
 };
 
-// A place is to run unless the plan names it as off. The state of a place that
-// the plan does not name is unknown: the leader may have another fleet file.
-// Requests decide over one that starts on request (RequestFollower). Any other
-// engine is to run in any case.
+// A place should run unless the plan names it as off. If the plan does not name
+// a place, its wish is unknown, since the leader may have another fleet file.
+// Requests decide about a place that starts on request (RequestFollower). Any
+// other engine should always run.
 Wish WishOf(const wire::NewestPlan& plan, const config::FleetEngine& engine);
 
 // Takes the plan if it is newer than the known one. Returns true if it is.

@@ -82,7 +82,7 @@ Assignment MuxServePolicy::Place(const Problem& problem,
   uint32_t last = 0;  // the replica that was asked about last
   const auto score = [&](const Assignment& now, uint32_t r,
                          const Group& group) -> absl::optional<Score> {
-    // `trial` follows what was decided.
+    // Applies the last decision to `trial`.
     if (last != r && now.Hosted(last)) board.Put(last, now.GroupOf(last));
     last = r;
     const plan::Worth before = board.worth();

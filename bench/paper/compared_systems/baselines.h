@@ -8,13 +8,14 @@
 #include "absl/status/statusor.h"
 #include "daemon/scheduling/global/policy/policy.h"
 
-// Placement policies that papers compare themselves with. No operator chooses
-// them, so the planner does not know them.
+// Placement policies with which papers compare themselves. No operator chooses
+// them, so the planner does not have them.
 
 namespace fineserve::bench {
 
-// FineServe's Static* (its §7.1): FineServe's placement, and each model's part
-// of a GPU fixed in proportion to F_M. (Its FCFS is the local scheduler's.)
+// FineServe's Static* (§7.1 of its paper): FineServe's placement, with each
+// model's part of a GPU fixed in proportion to F_M. (Its FCFS belongs to the
+// local scheduler.)
 class StaticPolicy : public plan::Policy {
  public:
   const plan::About& about() const override;
@@ -22,8 +23,8 @@ class StaticPolicy : public plan::Policy {
                          plan::Journal* journal) const override;
 };
 
-// Prism's S-Partition (its §7.2): models share GPUs, each with a fixed part of
-// the KV.
+// Prism's S-Partition (§7.2 of its paper): models share GPUs, each with a fixed
+// part of the KV.
 class PartitionPolicy : public plan::Policy {
  public:
   const plan::About& about() const override;
@@ -31,10 +32,11 @@ class PartitionPolicy : public plan::Policy {
                          plan::Journal* journal) const override;
 };
 
-// MuxServe (Duan et al. 2024, Algorithm 1, as Prism's §7.2 runs it): models by
-// the computation that they ask for (rate · tokens · weights), the most first,
-// each to the group where the estimated throughput grows most; KV is shared.
-// The TP is given, so meshes are not enumerated; it is never revised.
+// MuxServe (Duan et al. 2024, Algorithm 1, as Prism's §7.2 runs it): takes
+// models in descending order of the computation that they need (rate · tokens ·
+// weights), and puts each on the group where the estimated throughput grows
+// most; KV is shared. The TP is given, so meshes are not enumerated; it is
+// never revised.
 class MuxServePolicy : public plan::Policy {
  public:
   const plan::About& about() const override;
@@ -42,9 +44,9 @@ class MuxServePolicy : public plan::Policy {
                          plan::Journal* journal) const override;
 };
 
-// QLM (Patke et al. 2024, as Prism's §7.2 runs it): models take turns on a GPU,
-// whole, and queues go to the instance that will be free first, whatever is
-// loaded there: the busiest first, to the GPU with the least work.
+// QLM (Patke et al. 2024, as Prism's §7.2 runs it): whole models take turns on
+// a GPU. Queues, the busiest first, go to the instance that will be free first,
+// which is the GPU with the least work, whatever is loaded there.
 class QlmPolicy : public plan::Policy {
  public:
   const plan::About& about() const override;
@@ -52,8 +54,8 @@ class QlmPolicy : public plan::Policy {
                          plan::Journal* journal) const override;
 };
 
-// A placement policy by its name: one of these, or of the planner's.
-// InvalidArgument, naming all of them, for any other.
+// Returns a placement policy by its name: one of the above, or of the
+// planner's. For any other name, InvalidArgument, which lists all of them.
 absl::StatusOr<std::unique_ptr<plan::Policy>> MakePlacement(
     const std::string& name);
 

@@ -19,20 +19,20 @@ constexpr uint32_t kMostSequences = 256;
 constexpr uint64_t kSlabBytes = uint64_t{32} << 20;
 constexpr double kReleasedPrompt = 0.8 * 903;
 constexpr double kReleasedLeastTokens = 2048;  // that each released pool holds
-// Its pool is what 1.8 times the weights leave of the device (KVSlabManager's
-// init); an H100 of 80 GB has 79.6 GiB.
+// The released pool is the device's memory less 1.8 times the weights
+// (KVSlabManager's init); an H100 of 80 GB has 79.6 GiB.
 constexpr double kReleasedWeights = 1.8, kDeviceGib = 79.6;
 constexpr double kGib = 1 << 30;
-// An unchanged engine's way out, as measured on an H100: 29 ms for 8 GiB
-// (bench/results).
+// Time in which an unchanged engine leaves, as measured on an H100: 29 ms for 8
+// GiB (bench/results).
 constexpr double kLeaveUsPerByte = 29e3 / (8 * kGib);
 
-// Part of a GPU that an engine takes which has it for itself, so that no second
-// one fits; the rest is for KV.
+// Part of a GPU that an engine takes if it has the GPU for itself, so that no
+// second engine fits; the rest is for KV.
 constexpr double kMoreThanHalf = 0.51;
 
-// Size that the released slab manager assumes for a model's weights: the
-// nominal size at the bits of its format, GiB.
+// Returns the size that the released slab manager assumes for a model's
+// weights: the nominal size at the bits of its format, in GiB.
 double NominalGib(const plan::Profile& p) {
   double billions = 8;
   if (p.architecture == "llama-3.1-70b") billions = 70;
@@ -139,7 +139,7 @@ class Builder {
     }
     const auto slabs = static_cast<uint32_t>(std::max(0.0, pool) /
                                              static_cast<double>(kSlabBytes));
-    // Each view has its longest request's KV at all times.
+    // Each view always has the KV of its longest request.
     uint32_t least = 0;
     for (const sim::EngineSetup& e : gpu.engines) {
       if (e.own_tokens > 0) continue;
@@ -149,7 +149,7 @@ class Builder {
     if (least > 0) gpu.geometry = {kSlabBytes, 1, std::max(slabs, least)};
   }
 
-  // Activations stay: they are workspaces of a process's steps.
+  // Activations stay, since they are workspaces of a process's steps.
   void SetEviction(uint32_t g) {
     double bytes = CapacityOf(g);
     double largest = 0;
@@ -177,8 +177,9 @@ class Builder {
     world_.gpus[g].eviction = eviction;
   }
 
-  // The released manager refuses to start when not even the least KV is left;
-  // here each engine has that of its longest request, to the baseline's good.
+  // The released manager refuses to start if not even the least KV is left.
+  // Here, in favour of the baseline, each engine then has the KV of its longest
+  // request.
   double ReleasedPool(uint32_t g) const {
     double pool = kDeviceGib * kGib, least = 0;
     for (const uint32_t r : residents_.at(g)) {
@@ -231,8 +232,8 @@ class Builder {
         std::max(tokens, double{1} * scene_.longest_tokens));
   }
 
-  // A fixed part of the GPU, of which the engine's true weights and activations
-  // leave the rest for KV.
+  // Gives each engine a fixed part of the GPU, of which its true weights and
+  // activations leave the rest for KV.
   void SetParts(uint32_t g) {
     const auto sharing = system_.parts == Parts::kEqual
                              ? plan::Sharing::kEqual
@@ -248,9 +249,9 @@ class Builder {
     }
   }
 
-  // Engines that are alone in their depth have their part for themselves; what
-  // is returned is left for the others, who share it as one pool. (Two pools of
-  // several engines each do not occur: our scenes have one deep model a GPU.)
+  // Engines that are alone in their depth get their part for themselves.
+  // Returns the rest, which the others share as one pool. (Two pools of several
+  // engines each do not occur: our scenes have one deep model per GPU.)
   double PoolOfLayers(uint32_t g, double kv_bytes) {
     std::map<uint32_t, std::vector<size_t>> of_depth;
     std::map<uint32_t, double> least, demand;

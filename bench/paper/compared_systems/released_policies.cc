@@ -115,7 +115,7 @@ void ReleasedPolicy::Decide(Micros now, Host* host) {
   for (const auto& [model, queue] : queues_) Decide(model, now, host);
   next_check_ = sched::kNever;
   if (kind_ == Kind::kFcfs) return;
-  // One that is past already waits for its engine's next event.
+  // A request whose deadline is past already waits for its engine's next event.
   for (const auto& [model, queue] : queues_) {
     for (const Queued& q : queue) {
       if (q.waiting.deadline <= now) continue;

@@ -66,8 +66,8 @@ class ReleasedPolicy final : public sched::Policy {
   const Kind kind_;
   const std::vector<ReleasedModel> models_;
   std::map<sched::ModelId, Queue> queues_;
-  // Prompts that were started, the newest last; older than those in prefill are
-  // forgotten.
+  // The prompts that were started, the newest last; those older than the
+  // prompts in prefill are forgotten.
   std::map<sched::ModelId, std::deque<uint64_t>> started_;
   sched::Micros next_check_ = sched::kNever;
 };

@@ -36,9 +36,9 @@ T Must(absl::StatusOr<T> read) {
 
 const std::vector<SlowdownSource>& Slowdowns() {
   // Means of the authors' profile with fewer SMs (MPS 50, 40 and 20 %) over the
-  // same with all, TP 1, 48 points each; a third and a quarter of the SMs lie
-  // on the line between 40 and 20 %. A co-tenant's share is taken to leave half
-  // the SMs, a third, a quarter. A request: its prefill and 327 steps.
+  // same with all SMs, TP 1, 48 points each; a third and a quarter of the SMs
+  // are interpolated between 40 and 20 %. Assumes that co-tenants leave half of
+  // the SMs, a third, a quarter. A request is its prefill and 327 steps.
   static const auto* all = new std::vector<SlowdownSource>{
       {"MPS, requests",
        "the authors' profile: whole requests with 1/2, 1/3, 1/4 of the SMs "

@@ -14,18 +14,18 @@ namespace fineserve::bench {
 
 inline constexpr uint32_t kGpusOfNode = 8;
 
-// A workload on its machines: a snapshot to plan from, and what a simulation
-// needs besides. Plain value.
+// A workload and its machines: a snapshot to plan from, and the further input
+// of a simulation. Plain value.
 struct Scene {
   plan::Snapshot snapshot;
   sim::Slowdown slowdown;
   uint32_t chunk_tokens = 2048;
   uint32_t longest_tokens = 4096;  // --max-model-len of each engine
-  // The requests of one seed, to the snapshot's models by name.
+  // Returns the requests of one seed to the snapshot's models, by name.
   std::function<workload::Trace(uint64_t seed)> load;
 };
 
-// All that figures are made from.
+// All data from which figures are made.
 struct Data {
   std::vector<plan::Profile> profiles;        // of FineServe's authors
   std::vector<workload::Lengths> sharegpt;    // first turns, as FineServe cuts
@@ -49,14 +49,14 @@ struct Effort {
 };
 
 // Factors by which a step is slower, by the number of working engines, and
-// their source. No figure predicts interference: it is an input.
+// their source. No figure predicts interference; it is an input.
 struct SlowdownSource {
   const char* name;
   const char* source;
   sim::Slowdown slowdown;
 };
-// The first is what figures use unless they say otherwise; the others tell how
-// much hangs on it.
+// Figures use the first unless they say otherwise; the others show how much
+// depends on the choice.
 const std::vector<SlowdownSource>& Slowdowns();
 
 }  // namespace fineserve::bench

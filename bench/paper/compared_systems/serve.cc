@@ -34,12 +34,12 @@ plan::Assignment AssignmentOf(const System& system,
   return (*policy)->Place(problem, journal);
 }
 
-// If idle engines leave, GPUs are planned so many times as large again and
-// again until all models have a place and leave a part of them for KV.
+// If idle engines leave, GPUs are planned repeatedly, each time so many times
+// larger, until all models have a place and leave a part of the memory for KV.
 // Heuristic.
 constexpr double kStretch = 1.25, kMostStretched = 20, kMostWeights = 0.8;
 
-// Part of all GPUs' memory that weights take.
+// Returns the part of all GPUs' memory that weights take.
 double WeightsPart(const plan::Problem& problem) {
   double weights = 0, memory = 0;
   for (const plan::Replica& r : problem.replicas) {

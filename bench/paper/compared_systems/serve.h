@@ -16,18 +16,18 @@
 
 namespace fineserve::bench {
 
-// A system's placement of a scene's models, in its own order. Names of GPUs by
-// model; a model that finds no place is absent.
+// A system's placement of a scene's models, in the system's order. Names of
+// GPUs by model; a model that finds no place is absent.
 struct Placement {
   std::map<std::string, std::vector<std::string>> gpus;
   std::vector<std::string> order;
 };
 Placement PlaceBy(const System& system, const plan::Snapshot& snapshot);
 
-// The scene as the system serves it. Engines of TP 1 alone: others are left
-// out, as models without a place are, and their requests are refused. If idle
-// engines leave, each model has a place: they are placed on GPUs as many times
-// as large as it takes so that a fifth is left for KV.
+// Returns the scene as the system serves it. Has only engines of TP 1: other
+// models are left out, like models without a place, and their requests are
+// refused. If idle engines leave, each model has a place: they are placed on
+// GPUs that are enlarged until a fifth is left for KV.
 sim::World WorldOf(const System& system, const Scene& scene);
 
 // Measurements of one seed.
@@ -42,8 +42,8 @@ struct Measured {
   double thrashes = 0;  // evictions soon after an activation
 };
 Measured ServeOnce(const System& system, const Scene& scene, uint64_t seed);
-// The same for a world that was made before. Clairvoyant: engines leave and
-// come back by what the trace has.
+// Does the same for a world that was made before. If `is_clairvoyant`, engines
+// leave and come back by the coming requests of the trace.
 Measured ServeWorld(sim::World world, const workload::Trace& trace,
                     bool is_clairvoyant = false);
 

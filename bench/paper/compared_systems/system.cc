@@ -7,8 +7,9 @@ namespace {
 
 using plan::Tier;
 
-// An engine of 8B starts again (vLLM with a warm compile cache: 59 s until the
-// first answer, facts of November 2026); half of it, to the baseline's good.
+// Time in which an engine of 8B starts again: half of the measured 59 s (vLLM
+// with a warm compile cache, until the first answer, facts of November 2026),
+// in favour of the baseline.
 constexpr double kStartSeconds = 30;
 
 const char* TextOf(Parts parts) {

@@ -13,7 +13,7 @@
 
 namespace fineserve::bench {
 
-// Way in which the engines of a GPU get KV in the simulator.
+// How the engines of a GPU get KV in the simulator.
 enum class Parts {
   kPool,       // one pool for all, by our share policy
   kFootprint,  // fixed, by F_M (plan::Sharing::kFootprint)
@@ -30,40 +30,41 @@ enum class Local {
   kAlgorithm2,    // the paper's, by our predictor
   kMooreHodgson,  // Prism's Algorithm 2
   kFcfs,          // first come, first served; no request is dropped
-  // As the FineServe repository has them (released_policies.h).
+  // The schedulers of the FineServe repository (released_policies.h).
   kReleasedAlgorithm2,
   kReleasedPrism,
   kReleasedFcfs,
 };
 
-// Engines without requests leave the GPU for others, and come back.
+// How engines without requests leave the GPU for others, and come back.
 struct Eviction {
   evict::EvictionPolicy policy = evict::EvictionPolicy::kSlack;
-  // Durations of the largest engine's ways; 0: as the link's rate and a
-  // measured way out have it.
+  // Durations for the largest engine to come back and to leave; 0: by the
+  // link's rate, and as measured.
   double back_s = 0, leave_s = 0;
   bool takes_turns = false;  // one engine at a time is on a GPU
-  // Knows when each model's next request comes: used as a bound.
+  // True if it knows when each model's next request comes; used as a bound.
   bool is_clairvoyant = false;
 };
 
-// A system as it is served here. Plain value.
+// A system as this bench serves it. Plain value.
 struct System {
   std::string name;
   std::string placement;  // a policy of daemon/scheduling/global
   plan::Tier footprint = plan::Tier::kPaper;
   Parts parts = Parts::kPool;
   Local local = Local::kFineServe;
-  // The released engines run at most the batch whose TTFT keeps the SLO
-  // (slo_max_batch_size); others up to 256 sequences.
+  // True for the released engines, which run at most the batch whose TTFT keeps
+  // the SLO (slo_max_batch_size); others run up to 256 sequences.
   bool slo_batch = false;
   // Addition of each neighbour to a step, as an input of the planner.
   double co_tenant_slowdown = 0;
-  // None: all stay, and models that do not fit have no place. With a pool
-  // alone.
+  // If none, all engines stay, and models that do not fit have no place. Only
+  // with a pool.
   absl::optional<Eviction> eviction = {};
 
-  // In one line: placement, KV, order of starts, what happens without KV.
+  // Returns placement, KV, order of starts, and the behaviour without KV, in
+  // one line.
   std::string Description() const;
 };
 
@@ -77,7 +78,8 @@ System MuxServePlus();  // Prism's MuxServe++
 System Prism();         // as its own paper has it, but for moves
 System PrismEvicting();
 System Qlm();  // Prism's QLM: models take turns on a GPU, by stop and start
-// Ours, but the longest idle leaves, as llama-swap has it.
+// Our system, but the engine that has been idle longest leaves, as in
+// llama-swap.
 System LongestIdleLeaves();
 System Clairvoyant();  // ours, and each model's next request is known
 

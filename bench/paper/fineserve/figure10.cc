@@ -13,15 +13,15 @@ namespace {
 using plan::Tier;
 
 constexpr double kSloScale = 20;  // as the paper fixes it
-// FineServe "keeps SLO attainment high" at rate scale 8: so much is taken for
-// it.
+// FineServe "keeps SLO attainment high" at rate scale 8: the attainment that we
+// take for "high".
 constexpr double kHigh = 0.9;
 
-// FineServe's tokens/s at rate scale 8, as the paper's text has them.
+// FineServe's tokens/s at rate scale 8, as the paper's text says.
 constexpr double kPrintedTokens = 2300;
 
-// fineserve-opt with a neighbour's cost as an input: the mean of the additions
-// by the second and the third working engine.
+// fineserve-opt with a neighbour's cost as an input: the mean of what the
+// second and the third working engine add.
 System OursGivenSlowdown() {
   System ours = Ours();
   ours.name = "ours, given the slowdown";
@@ -29,7 +29,8 @@ System OursGivenSlowdown() {
   return ours;
 }
 
-// The highest rate at which the tier's FineServe keeps kHigh, one seed.
+// Returns the highest rate at which the tier's FineServe keeps kHigh, for one
+// seed.
 double KneeOf(Tier tier, const Data& data, const FineServeSetting& setting) {
   return HighestRate(0.5, 256, 9, [&](double rate) {
     FineServeSetting at = setting;
@@ -40,7 +41,7 @@ double KneeOf(Tier tier, const Data& data, const FineServeSetting& setting) {
   });
 }
 
-// Two panels, attainment and tokens/s, along one axis.
+// Adds two panels, attainment and tokens/s, along one axis.
 void AddPanels(const std::string& axis, const std::vector<double>& x,
                const std::vector<FineServeSetting>& settings, const Data& data,
                const Effort& effort, Figure* f) {
@@ -83,7 +84,7 @@ void Compare(const std::string& at, const System& a, const Runs& of_a,
   f->comparisons.push_back(c);
 }
 
-// One tier's ratios, and ours, at one rate.
+// Compares one tier's ratios, and ours, at one rate.
 void CompareTier(Tier tier, const std::string& at, const Data& data,
                  const FineServeSetting& setting, const Effort& effort,
                  bool counts, Figure* f) {
@@ -102,8 +103,9 @@ void CompareTier(Tier tier, const std::string& at, const Data& data,
   Compare(at, Ours(), ours, StaticStarOf(tier), fixed, kOverStatic, false, f);
 }
 
-// At one rate for all, as the paper has one figure (base.rate); where the
-// tier's own FineServe keeps attainment high; at the tokens/s that are printed.
+// Compares at three rates: at one rate for all, as the paper has one figure
+// (base.rate); where the tier's FineServe keeps attainment high; and at the
+// printed tokens/s.
 void CompareAll(Tier tier, double knee, double printed_rate, const Data& data,
                 const FineServeSetting& base, const Effort& effort, Figure* f) {
   FineServeSetting setting = base;
@@ -118,8 +120,8 @@ void CompareAll(Tier tier, double knee, double printed_rate, const Data& data,
               f);
 }
 
-// A setting that the paper does not print, on which attainment of all systems
-// depends.
+// A setting that the paper does not print, on which the attainment of all
+// systems depends.
 struct Other {
   std::string name;
   FineServeSetting setting;

@@ -33,7 +33,8 @@ FineServeSetting SettingOf(uint32_t gpus, double rate, const Effort& effort) {
   return setting;
 }
 
-// The highest rate at which the tier's FineServe keeps kLeast on 8 GPUs.
+// Returns the highest rate at which the tier's FineServe keeps kLeast on 8
+// GPUs.
 double RateOf(Tier tier, const Data& data, const Effort& effort) {
   return HighestRate(1, 512, 8, [&](double rate) {
     const Measured m = ServeOnce(
@@ -42,7 +43,7 @@ double RateOf(Tier tier, const Data& data, const Effort& effort) {
   });
 }
 
-// One tier's panel and comparisons.
+// Adds one tier's panel and comparisons.
 void AddTier(Tier tier, const std::vector<double>& gpus, const Data& data,
              const Effort& effort, Figure* f) {
   const double rate = RateOf(tier, data, effort);

@@ -15,11 +15,12 @@ namespace {
 using plan::Tier;
 
 constexpr double kMostOver = 3;  // "up to 3x higher aggregated throughput"
-// FineServe "sustains stable performance across all models" at rate scale 8: so
-// much of what is asked a second is taken for it.
+// FineServe "sustains stable performance across all models" at rate scale 8:
+// the part of the requested rate that we take for "stable".
 constexpr double kStable = 0.85;
 
-// The placement of `of`, with fixed parts of KV and FCFS, as the figure has it.
+// Returns the placement of `of` with fixed parts of KV and FCFS, as in the
+// figure.
 System FixedFcfs(System of) {
   const bool released = of.footprint == Tier::kReleased;
   of.parts = Parts::kFootprint;
@@ -27,7 +28,7 @@ System FixedFcfs(System of) {
   return of;
 }
 
-// The same, but the released slab manager shares the KV.
+// Does the same, but the released slab manager shares the KV.
 System SlabFcfs(System of) {
   of = FixedFcfs(of);
   of.parts = Parts::kLayers;

@@ -14,7 +14,7 @@ using plan::Tier;
 constexpr double kMostOverFcfs = 45.34, kMostOverPrism = 8.87;  // points
 constexpr double kRateScales[] = {1.66, 2.0};
 
-// The released batch at the SLO is left out: at SLOs this tight it is one.
+// Leaves out the released batch at the SLO, since it is one at SLOs this tight.
 System Alone(System of, Local local) {
   of.slo_batch = false;
   of.placement = "dedicated";
@@ -49,7 +49,7 @@ Scene SceneAt(const Data& data, double rate, double slo_s, double seconds) {
   return scene;
 }
 
-// Requests/s that the tier's FCFS serves when it is asked for far more.
+// Returns the requests/s that the tier's FCFS serves under far too high a load.
 double Saturation(const Data& data, size_t tier, double seconds) {
   const Measured m = ServeOnce(LocalSystems()[tier + 2],
                                SceneAt(data, 100, 0, seconds / 2), 1);
@@ -85,8 +85,8 @@ void CompareAll(const std::vector<Line>& of, size_t tier, const std::string& at,
   add("ours over Prism*", kOurs, tier + 1, kMostOverPrism, false);
 }
 
-// One tier at `load` times the rate that its FCFS can serve; the first with its
-// plots. Returns rate and SLO at scale 1, as text.
+// Adds one tier at `load` times the rate that its FCFS can serve; the first
+// also with its plots. Returns rate and SLO at scale 1, as text.
 std::string AddTier(const Data& data, const Effort& effort, size_t tier,
                     double load, bool first, Figure* f) {
   const std::vector<double> slos = effort.quick

@@ -15,8 +15,9 @@ constexpr workload::Lengths kLengths = {512, 512};
 constexpr double kRate = 60;  // requests/s: more than any of them serves
 constexpr double kGigabyte = 1e9;
 
-// Tokens in the cache, on average over `seconds`: from its first token on a
-// request holds its prompt and what it has generated.
+// Returns the average number of tokens in the cache over `seconds`: from its
+// first token on, a request holds its prompt and the tokens that it has
+// generated.
 double CachedTokens(const std::vector<workload::Outcome>& outcomes,
                     double seconds) {
   double sum = 0;

@@ -39,7 +39,8 @@ Scene SceneOf(const Data& data) {
   return scene;
 }
 
-// On time among those that began in each bin, a second.
+// Returns the requests per second that are on time, by the bin in which they
+// began.
 std::vector<double> OnTimeBySecond(const Measured& m) {
   std::vector<double> bins(static_cast<size_t>(2 * kPhase_s / kBin_s));
   for (const workload::Outcome& o : m.outcomes) {
@@ -49,7 +50,7 @@ std::vector<double> OnTimeBySecond(const Measured& m) {
   return bins;
 }
 
-// Requests without a first token at the end of each bin.
+// Returns the requests without a first token at the end of each bin.
 std::vector<double> Waiting(const Measured& m) {
   std::vector<double> bins(static_cast<size_t>(2 * kPhase_s / kBin_s));
   for (size_t bin = 0; bin < bins.size(); ++bin) {

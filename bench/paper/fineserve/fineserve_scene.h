@@ -16,10 +16,11 @@ struct Variant {
 };
 // A: 8B FP16, B: 8B FP8, C: 70B AWQ.
 const std::vector<Variant>& TableFourModels();
-// All of Table 3 that the authors profiled on one GPU: those, 8B AWQ, 8B QoQ.
+// All models of Table 3 that the authors profiled on one GPU: those, 8B AWQ, 8B
+// QoQ.
 const std::vector<Variant>& OneGpuModels();
 
-// The rate scale at which the paper states its figures.
+// The rate scale for which the paper states its results.
 inline constexpr double kTopScale = 8;
 
 // Parameters that FineServe's experiments vary.
@@ -33,8 +34,8 @@ struct FineServeSetting {
   sim::Slowdown slowdown = Slowdowns()[0].slowdown;
 };
 
-// Poisson arrivals of ShareGPT's first turns; SLOs of slo_scale times the
-// prefill of 903 tokens, their P95, as the released code computes it.
+// Makes Poisson arrivals of ShareGPT's first turns, with SLOs of slo_scale
+// times the prefill of 903 tokens, their P95, as the released code computes it.
 Scene FineServeScene(const Data& data, const FineServeSetting& setting);
 
 // Our system, and FineServe, Prism* and Static*, each in both tiers.

@@ -9,7 +9,7 @@
 namespace fineserve::bench {
 namespace {
 
-// Requests/s of all three together; the paper tells none.
+// Requests/s of all three models together; the paper does not state the rate.
 constexpr double kRates[] = {0.75, 1.5, 3, 6};
 
 Placement PlaceAt(const System& system, const Data& data, double rate) {

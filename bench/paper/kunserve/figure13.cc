@@ -12,14 +12,15 @@ namespace {
 
 using Load = KunServeSetting::Load;
 
-// The P99 TTFT over the worst and the best baseline; the least of 72B's.
+// Gains in P99 TTFT over the worst and the best baseline, and the least gain
+// for 72B.
 constexpr double kLeastGain = 12.7, kMostGain = 72.2, kLeastGain72 = 8.4;
 constexpr double kMostTpot = 1.227;  // P50, LongBench
 constexpr double kViolations = 7.2;  // points, the least
 constexpr double kWindow = 10;       // s, of Figure 12's lines
 
-// `sweep`: by all links and re-read factors. Short prompts, long ones, and long
-// ones on the large model.
+// `sweep`: with all links and re-read factors. The cases are short prompts,
+// long ones, and long ones on the large model.
 struct Case {
   bool large;
   Load load;
@@ -48,7 +49,7 @@ std::string NameOf(const Case& c) {
   return absl::StrCat(c.large ? "72B, " : "14B, ", Name(c.load));
 }
 
-// Ours by both links and with re-reads, beside the paper's systems.
+// Returns the paper's systems, and ours with both links and with re-reads.
 std::vector<OverloadSystem> SystemsOf(const Case& c) {
   std::vector<OverloadSystem> all = OverloadSystems();
   for (const Link& link : c.sweep ? Links() : std::vector<Link>()) {
@@ -69,7 +70,8 @@ std::vector<OverloadSystem> SystemsOf(const Case& c) {
   return all;
 }
 
-// Violations in % at five (chat) or ten times the P50 of the best baseline.
+// Returns the violations, in %, of a limit of five (chat) or ten times the P50
+// of the best baseline.
 Values Violations(const OverloadRuns& runs, size_t system, double scale) {
   Values values;
   for (size_t seed = 0; seed < runs.of[system].size(); ++seed) {
@@ -88,7 +90,7 @@ Values Violations(const OverloadRuns& runs, size_t system, double scale) {
   return values;
 }
 
-// The reason that was given most often.
+// Returns the reason that was given most often.
 std::string Reason(const std::vector<sim::ClusterResult>& results) {
   std::map<std::string, uint64_t> all;
   for (const auto& r : results) {
@@ -133,8 +135,8 @@ Table TableOf(const std::string& title, const OverloadRuns& runs,
   return table;
 }
 
-// Ours by each link and re-read factor over KunServe and over vLLM, and which
-// of the three has the shorter tail.
+// Makes a table of ours with each link and re-read factor, over KunServe and
+// over vLLM, that shows which of the three has the shortest tail.
 Table WhoWins(const std::string& title, const OverloadRuns& runs) {
   Table table{title,
               {"ours by", "p99 TTFT, KunServe over ours", "vLLM over ours",
@@ -163,11 +165,12 @@ Table WhoWins(const std::string& title, const OverloadRuns& runs) {
   return table;
 }
 
-// P99 TTFT of a baseline over that of a system, and the other comparisons.
+// Compares the P99 TTFT of a baseline with that of a system, and makes the
+// other comparisons.
 void CompareOverload(const Case& c, const OverloadRuns& runs, size_t system,
                      double scale, Figure* f) {
   using R = sim::ClusterResult;
-  // The longer outputs are our own setting.
+  // The longer outputs are our setting, so they do not count.
   const bool counts = system == kKunServe && c.load != Load::kReasoning;
   const std::string name = runs.names[system];
   const auto p99 = [](const R& r) { return Ttft(r, .99); };
@@ -208,7 +211,8 @@ void CompareOverload(const Case& c, const OverloadRuns& runs, size_t system,
   }
 }
 
-// Mean TTFT of the requests that came in each window of the first seed.
+// Plots the mean TTFT of the requests that came in each window of the first
+// seed.
 Panel OverTime(const Case& c, const OverloadRuns& runs, double seconds) {
   Panel panel{
       absl::StrCat(NameOf(c), ": mean TTFT over time"), "s", "s", {}, {}, {}};

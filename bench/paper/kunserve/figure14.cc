@@ -1,4 +1,5 @@
-// KunServe, Figures 14, 16 and 17: ablation, restoration, a burst without end.
+// KunServe, Figures 14, 16 and 17: ablation, restoration, and a burst that does
+// not end.
 
 #include <algorithm>
 
@@ -18,7 +19,7 @@ OverloadSystem Named(OverloadSystem system, const char* name) {
   return system;
 }
 
-// Only the requests that come in bursts.
+// Keeps only the requests that come in bursts.
 Result Bursts(Result result) {
   std::erase_if(result.outcomes,
                 [](const workload::Outcome& o) { return !InBurst(o.begin_s); });
@@ -72,7 +73,7 @@ Table Quantiles(const std::string& title, const OverloadRuns& runs) {
   return table;
 }
 
-// A series of the first seed, each ten seconds.
+// Plots a series of the first seed, one point for every ten seconds.
 Panel Over(const std::string& title, const OverloadRuns& runs,
            std::vector<double> Result::*series, double factor) {
   constexpr size_t kEach = 10;
@@ -228,7 +229,7 @@ Figure KunServeFigure17(const Data& data, const Effort& effort) {
   const auto freed = [&](const Result& r) {
     return 100 * static_cast<double>(r.most_dropped_bytes) / kv;
   };
-  // The longest TTFT over the median of what came before the burst.
+  // Returns the longest TTFT over the median TTFT before the burst.
   const auto worst = [](const Result& r) {
     std::vector<double> before;
     for (const workload::Outcome& o : r.outcomes) {

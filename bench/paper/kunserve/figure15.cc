@@ -13,9 +13,9 @@
 namespace fineserve::bench {
 namespace {
 
-// 14B on an A100: a prompt of so many tokens, and the part that is attention
-// (48 times its kernel, 40 and 8 heads), ms. calibration_composed_from_aic and
-// calibration_aic_attention.
+// 14B on an A100: a prompt's tokens, its time, and the part that is attention
+// (48 times its kernel, 40 and 8 heads), in ms. From
+// calibration_composed_from_aic and calibration_aic_attention.
 struct Prompt {
   double tokens, whole_ms, attention_ms;
 };
@@ -24,7 +24,7 @@ constexpr Prompt kPrompts[] = {{512, 62.504, 2.190},
                                {2048, 210.943, 15.377},
                                {4096, 442.81, 51.600},
                                {8192, 949.2, 188.013}};
-// Attention alone, for what comes after a prefix.
+// Times of attention alone, for the tokens that follow a prefix.
 constexpr struct {
   double tokens, attention_ms;
 } kLonger[] = {{2048, 15.377},  {4096, 51.600},   {6144, 110.646},
@@ -96,7 +96,7 @@ Figure KunServeFigure15(const Data&, const Effort&) {
               {"prefix", "tokens", "measured ms", "Eqs. 1 to 3, off by %",
                "by tokens alone (our predictor) %", "attention neglected %"},
               {}};
-  // Greatest errors, without and with a prefix.
+  // The greatest errors, without and with a prefix.
   std::map<bool, CostError> most;
   for (const CostError& p : CostErrors()) {
     table.rows.push_back(

@@ -5,8 +5,9 @@
 
 namespace fineserve::bench {
 
-// A chunk of `tokens` after `prefix`, its measured time, and by how many
-// percent each model is off whose coefficients were fitted to all other chunks.
+// A chunk of `tokens` after `prefix`, its measured time, and the error in
+// percent of each model, with coefficients that were fitted to all other
+// chunks.
 struct CostError {
   double prefix = 0, tokens = 0, us = 0;
   double off = 0;            // Eqs. 1 to 3

@@ -12,9 +12,9 @@ namespace {
 
 using Load = KunServeSetting::Load;
 
-// Everything but attention: composed kernels (calibration_composed_from_aic)
+// Costs without attention: composed kernels (calibration_composed_from_aic)
 // less attention. 14B: A100, TP 1. 72B: H100, Llama-3.1-70B at TP 4, times the
-// two models' parameters.
+// ratio of the two models' parameters.
 const sim::StepCost kSmall = {{{1, 20.7e3},
                                {64, 21.0e3},
                                {128, 21.2e3},
@@ -40,15 +40,15 @@ const sim::StepCost kLarge = {{{1, 14.9e3},
 constexpr double kBurstInput = 642, kBurstOutput = 262;
 constexpr double kStaySpread = 14.9 / 11;  // of the output, which the stay is
 constexpr double kBurstFactor = 2;
-// Its second burst begins at 440 s. A burst outlasts vLLM, which has no KV left
-// after some 61 s of a burst that does not end (Figure 17), and not KunServe,
-// which has none after 92.
+// The paper's second burst begins at 440 s. A burst is longer than vLLM's KV
+// lasts, some 61 s in a burst that does not end (Figure 17), and shorter than
+// KunServe's lasts, 92 s.
 constexpr double kBurstSeconds = 75, kReturns = 395;
-// Chosen here: how uneven arrivals are besides.
+// Our choice: how uneven arrivals are apart from the bursts.
 constexpr double kShape = .5;
 constexpr double kLongestDrawn = 8192;
 
-// ShareGPT's longest prompt, LongBench's means, as the paper has them; arXiv's
+// ShareGPT's longest prompt and LongBench's means, as in the paper; arXiv's
 // means.
 constexpr uint32_t kShareGptLongest = 4096;
 constexpr double kLongBenchInput = 5900, kLongBenchOutput = 499;
@@ -65,7 +65,7 @@ uint32_t Drawn(double mean, double spread, std::mt19937_64* random) {
   return static_cast<uint32_t>(std::clamp(d(*random), 1.0, kLongestDrawn));
 }
 
-// Since the last burst began, or less than 0.
+// Returns the time since the last burst began; negative before the first.
 double SinceBurst(double t) {
   return t < kBurstAt ? t - kBurstAt : std::fmod(t - kBurstAt, kReturns);
 }
@@ -77,7 +77,7 @@ double RateAt(const KunServeSetting& s, double t) {
   return bursts ? 1 + (kBurstFactor - 1) * rise : 1;
 }
 
-// Requests to ServeGen's reasoning model: some 290, in two windows.
+// Returns the requests to ServeGen's reasoning model: some 290, in two windows.
 std::vector<workload::Lengths> Reasoning(const Data& data) {
   std::vector<workload::Lengths> all;
   for (const workload::Trace* t : {&data.servegen, &data.servegen_bursts}) {
@@ -197,7 +197,7 @@ sim::ClusterSetup SetupOf(const KunServeSetting& setting,
   s.token_bytes = setting.large ? 327680 : 196608;
   s.activation_bytes = setting.large ? 16384 : 10240;
   s.weight_bytes = setting.large ? 145412407296 : 29540067328;
-  // vLLM's nine tenths, and 2 GB of each GPU for activations.
+  // vLLM uses nine tenths of each GPU, of which 2 GB are for activations.
   s.kv_bytes = static_cast<uint64_t>(gpus * 70e9) - s.weight_bytes;
   s.kv_bytes =
       static_cast<uint64_t>(system.kv * static_cast<double>(s.kv_bytes));
@@ -216,7 +216,7 @@ sim::ClusterSetup SetupOf(const KunServeSetting& setting,
   s.coordinated = system.coordinated;
   s.lookahead = system.lookahead;
   s.restores = system.restores;
-  // Its section 4.4; ours has the policy's own.
+  // KunServe's value is from section 4.4 of its paper; ours is the policy's.
   if (system.overload == sim::Overload::kMerge) s.thresholds.restore = .5;
   if (system.restore > 0) s.thresholds.restore = system.restore;
   return s;

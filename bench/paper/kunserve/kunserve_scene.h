@@ -11,7 +11,7 @@
 
 namespace fineserve::bench {
 
-// One of KunServe's deployments (its Tables 1 and 2) and loads.
+// One of KunServe's deployments (Tables 1 and 2 of its paper) and loads.
 struct KunServeSetting {
   bool large = false;  // Qwen2.5-72B on cluster B; else 14B on cluster A
   enum class Load : uint8_t {
@@ -28,11 +28,11 @@ struct KunServeSetting {
 };
 // When the first burst begins, s.
 inline constexpr double kBurstAt = 45;
-// Whether a request that comes then comes in a burst.
+// True if a request that comes at that time comes in a burst.
 bool InBurst(double seconds);
 const char* Name(KunServeSetting::Load load);
 
-// Given to ours: a link between replicas of a domain.
+// A link between replicas of a domain, which only our system is given.
 struct Link {
   const char* name;
   double bytes_per_us;
@@ -53,13 +53,13 @@ struct OverloadSystem {
 // vLLM (DP), vLLM (PP), InferCept, Llumnix, KunServe, ours by NVLink.
 std::vector<OverloadSystem> OverloadSystems();
 inline constexpr size_t kBaselines = 4, kKunServe = 4, kOursNvlink = 5;
-// vLLM (DP) that never runs out of KV: a bound on what more of it can win.
+// vLLM (DP) that never runs out of KV: a bound on the gain from more KV.
 OverloadSystem Unlimited();
 
 sim::ClusterSetup SetupOf(const KunServeSetting& setting,
                           const OverloadSystem& system);
 
-// One seed's requests, scaled so that vLLM's mean use of KV is `use`.
+// Returns one seed's requests, scaled so that vLLM's mean use of KV is `use`.
 workload::Trace LoadOf(const KunServeSetting& setting, const Data& data,
                        uint64_t seed);
 
@@ -83,11 +83,11 @@ OverloadRuns RunAll(const KunServeSetting& setting,
 double Ttft(const sim::ClusterResult& result, double quantile);  // s
 double Tpot(const sim::ClusterResult& result, double quantile);  // s
 
-// Mean and interval of times in s, in ms: "12.3 ± 0.4".
+// Formats mean and interval of times in s as ms: "12.3 ± 0.4".
 std::string InMilliseconds(const Values& seconds);
 
-// Seconds of a burst without end until its KV is exhausted for good; of the
-// seconds before `until`, when arrivals end.
+// Returns how many seconds a burst that does not end lasts until its KV is
+// exhausted for good. Considers the time before `until`, when arrivals end.
 double KvLastsSeconds(const sim::ClusterResult& result, double until);
 
 std::vector<std::string> KunServeProvenance();

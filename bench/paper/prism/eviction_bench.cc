@@ -1,4 +1,5 @@
-// A fleet larger than its GPUs, by who leaves: see kQuestion.
+// Compares policies that choose which engine leaves, on a fleet larger than its
+// GPUs: see kQuestion.
 
 #include <stdio.h>
 
@@ -49,11 +50,11 @@ About TheBench() {
            {"--seeds", "N", "3", "runs of each case"}}};
 }
 
-// A context of a process, as measured on an H100 (bench/results): it stays on
-// the GPU.
+// The context of a process, as measured on an H100 (bench/results), which stays
+// on the GPU.
 constexpr uint64_t kContextBytes = uint64_t{524} << 20;
 
-// A way for memory to leave and come back.
+// A way in which memory leaves and comes back.
 struct Way {
   const char* name;
   absl::optional<Eviction> eviction;
@@ -75,14 +76,14 @@ struct Outcomes {
   Values attained, p99_s, evictions, thrashes;
 };
 
-// Gives each model further places, on the GPUs after its own, at the price of a
-// context each.
+// Gives each model further places, on the GPUs after its first one, at the cost
+// of a context each.
 void Spread(uint32_t places, sim::World* world) {
   const auto gpus = static_cast<uint32_t>(world->gpus.size());
   const std::vector<sim::GpuSetup> own = world->gpus;
   for (sim::WorldModel& model : world->models) {
     if (model.replicas.empty()) continue;
-    // Waits decide, not shares of the rate.
+    // Requests are routed by waits, not by shares of the rate.
     model.replicas[0].target_rate = 0;
     const sim::Replica home = model.replicas[0];
     for (uint32_t more = 1; more < std::min(places, gpus); ++more) {

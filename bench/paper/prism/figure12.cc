@@ -1,4 +1,4 @@
-// Prism, Figure 12: GPUs that 58 models need.
+// Prism, Figure 12: the GPUs that 58 models need.
 
 #include <algorithm>
 
@@ -24,7 +24,8 @@ Scene FiftyEight(const Data& data, double gpus, double slo_scale) {
   return PrismScene(data, setting);
 }
 
-// Fewest GPUs, by halving, with which a seed has 99 % on time at each SLO.
+// Makes a table of the fewest GPUs, by bisection, with which 99 % are on time
+// at each SLO, for one seed.
 Table NeededBySlo(const Data& data, const Effort& effort) {
   Table table{"GPUs for 99 % by SLO scale, one seed", {"system"}, {}};
   std::vector<double> slos = {5, 8, 12, 20, 30};
@@ -50,8 +51,8 @@ Table NeededBySlo(const Data& data, const Effort& effort) {
   return table;
 }
 
-// The smallest number of GPUs in `x` from which on the mean attainment `y` is
-// at least 99 %; 0 if there is none.
+// Returns the smallest number of GPUs in `x` from which on the mean attainment
+// `y` is at least 99 %; 0 if there is none.
 double FirstGood(const std::vector<Interval>& y, const std::vector<double>& x) {
   double first = 0;
   for (size_t i = x.size(); i-- > 0 && y[i].mean >= kAlmostAll;) first = x[i];

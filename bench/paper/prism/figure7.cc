@@ -21,7 +21,8 @@ constexpr double kGpusOfEighteen = 5;    // of Prism, on Arena
 constexpr double kRateScale = 24;        // where rates do not vary
 constexpr size_t kOurPlace = 0, kPrismPlace = 1;  // in PrismSystems
 
-// By seed, the last x up to which at least 99 % were on time; 0: none.
+// Returns, for each seed, the last x up to which at least 99 % were on time; 0
+// if there is none.
 Values LastGood(const Line& values, const std::vector<double>& x) {
   Values last(values[0].size());
   for (size_t seed = 0; seed < last.size(); ++seed) {
@@ -33,8 +34,8 @@ Values LastGood(const Line& values, const std::vector<double>& x) {
   return last;
 }
 
-// For each seed, the first x from which on at least 99 % were on time; the last
-// x plus 1 if there is none.
+// Returns, for each seed, the first x from which on at least 99 % were on time;
+// the last x plus 1 if there is none.
 Values FirstGood(const Line& values, const std::vector<double>& x) {
   Values first(values[0].size());
   for (size_t seed = 0; seed < first.size(); ++seed) {
@@ -52,8 +53,8 @@ struct GpuLoad {
   double rate = 0, weight_bytes = 0;
 };
 
-// Each system's models on each GPU, their requests/s, and the KV that their
-// weights leave.
+// Makes a table of each system's models on each GPU, their requests/s, and the
+// KV that their weights leave.
 Table PlacesOfModels(const Data& data, const PrismSetting& setting) {
   Table table{absl::StrCat("Models on each GPU, their requests/s and KV: ",
                            setting.models, " on ", setting.gpus),
@@ -105,7 +106,8 @@ PrismSetting EighteenOn(double gpus) {
   return setting;
 }
 
-// The comparisons of ours, or of Prism, which alone count.
+// Adds the comparisons of our system or of Prism with the baselines. Only
+// Prism's count.
 void CompareWithBaselines(size_t ours, const Swept& rate, const Swept& count,
                           Figure* f) {
   const std::string name = PrismSystems()[ours].name;

@@ -1,4 +1,4 @@
-// Prism, Figure 9: time that an activation takes, from rates of links.
+// Prism, Figure 9: the time of an activation, from the rates of links.
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -8,7 +8,8 @@
 namespace fineserve::bench {
 namespace {
 
-// An unchanged engine's way back on an H100, 8 GiB of weights (bench/results).
+// Time in which an unchanged engine comes back on an H100, with 8 GiB of
+// weights (bench/results).
 constexpr double kMeasuredSeconds = 0.18, kMeasuredBytes = 8.0 * (1 << 30);
 
 struct Activated {

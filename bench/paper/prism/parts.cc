@@ -1,4 +1,4 @@
-// Prism, Figures 8, 10 and 11: what each of its parts gives.
+// Prism, Figures 8, 10 and 11: the gain from each of its parts.
 
 #include <algorithm>
 #include <utility>
@@ -19,7 +19,7 @@ Values OnTimeOf(const Runs& runs, const std::string& model) {
       [&](const Measured& m) { return 100 * m.models.at(model).attainment; });
 }
 
-// KV of a GPU, of a pool or of fixed parts.
+// Returns the KV of a GPU, in a pool or in fixed parts.
 double KvOf(const sim::GpuSetup& gpu) {
   auto bytes = static_cast<double>(gpu.geometry.pool_bytes());
   for (const sim::EngineSetup& e : gpu.engines) {
@@ -28,8 +28,8 @@ double KvOf(const sim::GpuSetup& gpu) {
   return bytes;
 }
 
-// KV of a GPU for each request under way there, GB, as a request comes: the
-// mean of each minute; 0 where none came.
+// Returns the KV of a GPU per running request, in GB, at the time when a
+// request comes: the mean of each minute; 0 if none came.
 std::vector<Interval> KvPerRequest(const sim::World& world, const Measured& m,
                                    uint32_t gpu, size_t minutes) {
   std::vector<std::pair<double, int>> changes;

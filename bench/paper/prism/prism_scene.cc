@@ -17,8 +17,8 @@ std::string NameOf(uint32_t model) {
   return absl::StrCat("m", model / 10, model % 10);
 }
 
-// The trace for n models: merged to fewer, or, beyond its own, the same again
-// half a trace later.
+// Returns the trace for n models: merged if there are fewer than the trace has;
+// if there are more, its requests are repeated half a trace later.
 workload::Trace For(const workload::Trace& trace, uint32_t n) {
   const auto own = static_cast<uint32_t>(trace.models.size());
   const double seconds = trace.seconds();

@@ -24,27 +24,27 @@ struct PrismSetting {
   uint32_t longest_tokens = 4096;  // of a request
 };
 
-// Prism's own Arena trace (600 s, 27 models), scaled as it scales it: copies of
-// requests in the same second. With fewer than 27 models, each serves the
-// requests of several; with more, the further ones repeat requests, half a
+// Makes Prism's Arena trace (600 s, 27 models), scaled as Prism scales it: by
+// copies of requests in the same second. With fewer than 27 models, each serves
+// the requests of several; with more, the further ones repeat requests, half a
 // trace later. All have the profile of 8B, FP16 and FP8 in turn, since no
-// profile of the smaller models, which most of Prism's are, has been published.
-// SLOs are TTFT and TPOT alone (of the P95 prompt) times the scales.
+// profile has been published of the smaller models, which are most of Prism's.
+// SLOs are TTFT and TPOT on an idle GPU (of the P95 prompt) times the scales.
 Scene PrismScene(const Data& data, const PrismSetting& setting);
-// The same for the models of any trace.
+// Does the same for the models of any trace.
 Scene SceneOfTrace(const Data& data, const workload::Trace& trace,
                    const PrismSetting& setting);
 
-// Points of a lead over another system, which is not to be behind: by one or
-// more it is.
+// Compares our lead over another system, in points, with the claim that ours is
+// not behind by a point or more.
 Comparison NotBehind(const std::string& ours, const std::string& theirs,
                      Interval lead);
 
-// Ours and Prism, both with idle engines that leave, Prism's baselines, and
-// ours and Prism with all engines in place.
+// Returns our system and Prism, both with idle engines that leave; Prism's
+// baselines; and our system and Prism with all engines in place.
 std::vector<System> PrismSystems();
 
-// Provenance that all figures of Prism share.
+// Returns the provenance that all figures of Prism share.
 std::vector<std::string> PrismProvenance();
 
 }  // namespace fineserve::bench

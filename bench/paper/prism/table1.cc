@@ -1,4 +1,4 @@
-// Prism, Table 1: GPUs that 8 models need, and attainment on 2.
+// Prism, Table 1: the GPUs that 8 models need, and the attainment on 2.
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

@@ -1,5 +1,5 @@
-// Evictions on three traces, by who leaves: every policy beside ours, and one
-// that knows each model's next request.
+// Compares evictions on three traces: ours, every other policy that chooses who
+// leaves, and one that knows each model's next request.
 
 #include <functional>
 
@@ -24,8 +24,8 @@ struct TraceCase {
   double gpus;
 };
 
-// Each seed is a window of the trace of as many seconds as Arena's, which
-// begins so much later.
+// Each seed is a window of the trace as long as Arena's, which begins `later_s`
+// after the one before.
 using TraceLoad = std::function<workload::Trace(uint64_t seed)>;
 TraceLoad Windows(const workload::Trace& trace, double seconds,
                   double later_s) {
@@ -68,7 +68,7 @@ std::vector<TraceCase> TraceCases(const Data& data) {
   return cases;
 }
 
-// All that are compared; ours first, the one that knows last.
+// Returns all compared systems: ours first, the clairvoyant one last.
 std::vector<System> EvictingSystems() {
   System fixed = Ours();
   fixed.name = "static";
@@ -76,8 +76,8 @@ std::vector<System> EvictingSystems() {
           MuxServePlus(), Partitioned(),       fixed,           Clairvoyant()};
 }
 
-// Upper bound, for any policy, on the percentage of requests that are on time
-// if memory cost nothing.
+// Returns an upper bound, for any policy, on the percentage of requests that
+// would be on time if memory cost nothing.
 double FreeMemoryBound(const Scene& scene, uint64_t seed) {
   const sim::World world = WorldOf(OursEvicting(), scene);
   const workload::Trace trace = scene.load(seed);

@@ -1,4 +1,5 @@
-// `fsctl apply`: has the running processes take a fleet file's changes.
+// `fsctl apply`: makes the running processes take over the changes of a fleet
+// file.
 
 #include <unistd.h>
 
@@ -45,7 +46,7 @@ class Application {
  private:
   int ReadFile();
   int Find();
-  // Asks each process whether it can take the fleet.
+  // Asks each process whether it can take over the fleet.
   int Check();
   void Show() const;
   bool Agrees() const;
@@ -56,7 +57,7 @@ class Application {
 
   absl::StatusOr<apply::Answer> Ask(const FleetProcess& process,
                                     QuestionKind kind) const;
-  // Changes for the first process whose fleet is not the file's.
+  // The changes for the first process whose fleet differs from the file.
   std::vector<config::SectionChange> Changes() const;
 
   const Globals& globals_;

@@ -17,12 +17,13 @@ std::string ChangesText(const std::vector<config::SectionChange>& changes,
 nlohmann::ordered_json ChangesJson(
     const std::vector<config::SectionChange>& changes);
 
-// Effect on a process that takes a fleet, in one line: "starts chat-b; drains
-// and restarts chat-a".
+// Effect on a process that takes over the fleet, in one line: "starts chat-b;
+// drains and restarts chat-a".
 std::string EffectOn(const apply::Answer& process,
                      const config::FleetDescription& fleet);
 
-// The engines that a fsctl up starts, restarts and ends for it.
+// The engines that an fsctl up starts, restarts and ends when it takes over the
+// fleet.
 struct EngineEffects {
   std::vector<std::string> started, restarted, ended;
 };

@@ -38,7 +38,8 @@ std::vector<std::string> AwaitedEngines::Observe(
     const apply::EngineState* now = found == engines.end() ? nullptr : &*found;
     std::string state = now != nullptr ? now->state : "ended";
     const bool is_there = IsThere(name, goal, now);
-    // An engine that still serves is no news before it has been started again.
+    // If an engine still serves and has not been started again, there is
+    // nothing to report yet.
     const bool is_old =
         state == "serving" && now != nullptr && now->starts <= goal.starts;
     if (state != goal.state && !is_old) {

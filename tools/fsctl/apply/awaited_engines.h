@@ -14,13 +14,15 @@ class App;
 
 namespace fineserve::fsctl {
 
-// Engines of an fsctl up that are on their way to their goals, by its repeated
+// Follows engines of an fsctl up on the way to their goals, by its repeated
 // reports. Pure.
 class AwaitedEngines {
  public:
-  // Goal: to serve, having been started more often than `starts`.
+  // Sets the goal that the engine serves after it has been started more often
+  // than `starts`.
   void Serves(const std::string& engine, uint64_t starts);
-  // Goal: to have ended for good, or until an operator starts it.
+  // Sets the goal that the engine ends for good, or until an operator starts
+  // it.
   void Ends(const std::string& engine);
 
   // Returns the news since the last call, a line per engine.
@@ -35,7 +37,7 @@ class AwaitedEngines {
   std::vector<std::string> Pending() const;
 
  private:
-  // An engine that was started this often in vain will not serve.
+  // An engine that was started this often without success will not serve.
   static constexpr uint64_t kMostStarts = 3;
 
   struct Goal {
@@ -44,7 +46,7 @@ class AwaitedEngines {
     std::string state = {};  // as it was last
   };
 
-  // True if the engine need not be waited for.
+  // True if the wait for this engine is over.
   bool IsThere(const std::string& name, const Goal& goal,
                const apply::EngineState* now);
 
@@ -58,9 +60,9 @@ class AwaitedEngines {
 int AwaitEngines(const std::string& door, AwaitedEngines* engines,
                  double timeout_s, bool quiet);
 
-// Adds --drain: seconds that an engine has to finish its running requests.
+// Adds --drain: the seconds that an engine gets to finish its running requests.
 void AddDrainTime(CLI::App* command, double* drain_s);
-// Adds --timeout: seconds to wait until the engines have done `what`.
+// Adds --timeout: the seconds to wait until the engines have done `what`.
 void AddTimeout(CLI::App* command, double* timeout_s,
                 const char* what = "serve");
 

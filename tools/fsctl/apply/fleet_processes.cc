@@ -21,7 +21,7 @@ int Rank(const FleetProcess& process) {
   return process.state.process == "fsctl up" ? 2 : 1;
 }
 
-// 0 for a door of fineserved, whose name is its GPU's.
+// Returns 0 for the door of a fineserved, which is named after its GPU.
 pid_t PidOf(const std::string& door) {
   const std::string name = std::filesystem::path(door).stem();
   pid_t pid = 0;
@@ -38,7 +38,7 @@ const apply::EngineState* FindEngine(const FleetProcess& up,
   return found == engines.end() ? nullptr : &*found;
 }
 
-// All engines that run, since an engine that is off stays off.
+// Returns all engines that run: an engine that is off stays off.
 std::vector<ChosenEngine> AllOf(const std::vector<FleetProcess>& ups) {
   std::vector<ChosenEngine> all;
   for (const FleetProcess& up : ups) {
@@ -77,7 +77,8 @@ FoundProcesses FindProcesses(const std::string& runtime_folder,
       found.processes.push_back({door, *std::move(state), Now().monotonic_ns});
       continue;
     }
-    // If it still gives signs of life, it has not answered for an unknown time.
+    // If the process still gives signs of life, the time since its last answer
+    // is unknown.
     const double silence_s = apply::DoorSilence(door).value_or(-1);
     const bool is_gone = absl::IsNotFound(state.status());
     const bool is_still = is_gone || silence_s > patience_s;

@@ -13,15 +13,16 @@
 
 namespace fineserve::fsctl {
 
-// Time that a process may take to answer a question that changes something: it
-// reads files and asks daemons, all in its own loop.
+// Time that a process may take to answer a request that changes something. The
+// process reads files and asks daemons for it, in its own loop.
 inline constexpr absl::Duration kChangePatience = absl::Seconds(20);
 
 // A running fineserved, fineserve-proxy or fsctl up.
 struct FleetProcess {
   std::string door;     // the path of its door
   apply::Answer state;  // what it says of itself
-  // CLOCK_MONOTONIC of its answer, to which its ages refer. 0: just now.
+  // CLOCK_MONOTONIC time of its answer, to which the ages in the answer refer.
+  // 0: just now.
   uint64_t heard_ns = {};
 
   // "fineserve-proxy 4711".
@@ -46,8 +47,8 @@ struct FoundProcesses {
   // name.
   std::vector<SilentProcess> gone;
 };
-// Each may take kFindPatience to answer; a process that has given no sign of
-// life for that long gets only `hung_patience`.
+// Each process may take kFindPatience to answer. A process that has given no
+// sign of life for that long gets only `hung_patience`.
 inline constexpr absl::Duration kFindPatience = absl::Seconds(3);
 FoundProcesses FindProcesses(const std::string& runtime_folder,
                              absl::Duration hung_patience = kFindPatience);
@@ -62,16 +63,16 @@ std::vector<FleetProcess> ProcessesOfFleet(
 // The running `fsctl up`s.
 std::vector<FleetProcess> RunningUps();
 
-// An engine, and the fsctl up that starts it; both are elements of what
-// ChooseEngines was given.
+// An engine and the fsctl up that starts it. Both point into the argument of
+// ChooseEngines.
 struct ChosenEngine {
   const FleetProcess* up;
   const apply::EngineState* engine;
 };
 
-// The engines with these names; without names, all that run. NotFound, with a
-// suggestion, if there is none; InvalidArgument if several fleets have an
-// engine of that name.
+// Returns the engines with these names; without names, all engines that run.
+// NotFound, with a suggestion, if there is none; InvalidArgument if several
+// fleets have an engine of that name.
 absl::StatusOr<std::vector<ChosenEngine>> ChooseEngines(
     const std::vector<FleetProcess>& ups,
     const std::vector<std::string>& names);

@@ -25,7 +25,7 @@ struct LogsOptions {
 
 // Does not return unless tail cannot be run.
 int RunTail(const std::string& path, const LogsOptions& options) {
-  // "+1" shows all lines, from the first on.
+  // "+1" shows all lines, starting with the first.
   std::string lines = options.lines == 0 ? "+1" : absl::StrCat(options.lines);
   std::string file = path;
   char name[] = "tail", count[] = "-n", follow[] = "-F";

@@ -1,5 +1,4 @@
-// `fsctl restart`, `stop` and `start`: engines of fsctl up are drained, and
-// started.
+// `fsctl restart`, `stop` and `start`: drains and starts engines of fsctl up.
 
 #include <vector>
 
@@ -37,7 +36,7 @@ uint64_t StartsBefore(Kind kind, const apply::EngineState& engine) {
                                                 : engine.starts;
 }
 
-// Gives their fsctl up the order, and waits until it is done.
+// Gives the order to the fsctl up of these engines, and waits until it is done.
 int Steer(Kind kind, const std::vector<ChosenEngine>& chosen, double drain_s,
           double timeout_s, bool quiet) {
   AwaitedEngines awaited;
@@ -61,7 +60,7 @@ int Steer(Kind kind, const std::vector<ChosenEngine>& chosen, double drain_s,
   return AwaitEngines(up.door, &awaited, timeout_s, quiet);
 }
 
-// Engines of one fsctl up at a time.
+// Groups the engines into rounds, each of one fsctl up.
 std::vector<std::vector<ChosenEngine>> Rounds(
     const std::vector<ChosenEngine>& chosen, bool rolling) {
   std::vector<std::vector<ChosenEngine>> rounds;

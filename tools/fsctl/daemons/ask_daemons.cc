@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns why no daemon with a fleet runs.
+// Returns the reason why no daemon with a fleet runs.
 absl::Status NoFleetDaemon(const std::string& gpu) {
   const absl::Status pool = ChooseAnsweringPool(gpu).status();
   if (!pool.ok() && !absl::IsInvalidArgument(pool)) return pool;
@@ -76,8 +76,8 @@ void Proceed(const std::string& question, Asked* asked) {
   if (asked->sent) asked->answer = asked->socket->Receive();
 }
 
-// Waits until one of the sockets may be ready, or a moment: establishing a
-// connection does not wake a poll.
+// Waits until one of the sockets may be ready, or for a moment, since poll does
+// not wake when a connection is established.
 void Wait(const std::vector<Asked>& all) {
   std::vector<pollfd> ready;
   for (const Asked& asked : all) {

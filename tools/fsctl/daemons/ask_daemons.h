@@ -19,8 +19,8 @@ struct FleetDaemon {
   std::string machine;  // its name in the fleet; empty: there is one machine
 };
 
-// True if this machine is one of several, by the file that its fineserve-node
-// writes.
+// True if this machine is one of several, according to the file that its
+// fineserve-node writes.
 bool IsOneOfSeveral();
 // True if a machine of the fleet has this name.
 bool IsMachine(const std::string& name);
@@ -31,8 +31,8 @@ bool IsMachine(const std::string& name);
 absl::StatusOr<std::vector<FleetDaemon>> FindFleetDaemons(
     const std::string& gpu);
 
-// Asks all of them at once. The answers come in the order of `daemons`, each
-// NotFound if there is none within `patience`.
+// Asks all daemons at once. Returns the answers in the order of `daemons`;
+// NotFound for a daemon that does not answer within `patience`.
 std::vector<absl::StatusOr<wire::MessageT>> AskDaemons(
     const std::vector<FleetDaemon>& daemons, const std::string& question,
     std::chrono::milliseconds patience);

@@ -3,7 +3,8 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Per second; no value for a counter that decreased, as an engine's may.
+// Returns the rate per second; nothing if the counter decreased, as an engine's
+// counter may.
 std::optional<double> Rate(uint64_t before, uint64_t now, double seconds) {
   if (now < before) return std::nullopt;
   return static_cast<double>(now - before) / seconds;
@@ -30,8 +31,8 @@ const abi::ViewScoreboardSnapshot* ScoreboardOf(const Observation& seen,
   return &*scoreboard->second;
 }
 
-// Slabs that the engine holds in `now` by a lease that it did not have in
-// `before`.
+// Returns the number of slabs that the engine holds in `now` by a lease that it
+// did not have in `before`.
 uint64_t Gained(const abi::TableSnapshot& before, const abi::TableSnapshot& now,
                 uint32_t engine) {
   uint64_t gained = 0;
@@ -95,7 +96,8 @@ Churn TotalChurn(const Observation& now) {
         ScoreboardOf(now, engine.id);
     if (scoreboard == nullptr) continue;
     total.returned = Rate(0, scoreboard->returned_slabs, 1);
-    // It still has every slab that it was leased, or has returned it.
+    // The engine still has every slab that was leased to it, or has returned
+    // it.
     total.leased = *total.returned + static_cast<double>(engine.view.leased);
     total.allocated_blocks = Rate(0, scoreboard->allocated_blocks, 1);
   }

@@ -20,7 +20,7 @@ struct EngineChurn {
   std::optional<double> allocated_blocks;
 };
 
-// From the daemon's counters: exact.
+// Exact, since they come from the daemon's counters.
 struct PoolChurn {
   double leases_granted = 0;
   double leases_denied = 0;
@@ -35,10 +35,12 @@ struct Churn {
   std::map<uint32_t, EngineChurn> engines;  // all that the table lists
 };
 
-// Nothing is known if the two are from different daemons or the same moment.
+// Everything is unknown if the two are from different daemons or the same
+// moment.
 Churn ChurnBetween(const Observation& before, const Observation& now);
 
-// Since the daemon started; for engines, since their views were activated.
+// Returns the changes since the daemon started; for engines, since their views
+// were activated.
 Churn TotalChurn(const Observation& now);
 
 }  // namespace fineserve::fsctl

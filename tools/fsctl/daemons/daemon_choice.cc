@@ -56,7 +56,8 @@ bool SameGpu(const Pool& a, const Pool& b) {
                     std::begin(b.table.gpu_uuid));
 }
 
-// Keeps the youngest pool of each GPU, through the first of its holders.
+// Keeps the youngest pool of each GPU, as read through the first of its
+// holders.
 void KeepYoungest(Pool pool, std::vector<Pool>* pools) {
   for (Pool& other : *pools) {
     if (!SameGpu(pool, other)) continue;
@@ -90,7 +91,7 @@ absl::Status NoDaemon(const std::string& place,
       return trouble;
     }
   }
-  // Behind a closed door there may be a daemon.
+  // There may be a daemon in a folder that this user cannot read.
   if (euidaccess(place.c_str(), F_OK) == 0 &&
       euidaccess(place.c_str(), R_OK) != 0) {
     return absl::PermissionDeniedError(absl::StrCat(

@@ -26,47 +26,48 @@ struct Pool {
 
 // "daemon 4711 is dead; read through pid 4712"; empty if it answers.
 std::string DaemonTrouble(const Pool& pool);
-// NotFound, for tasks that need a daemon that answers: says what has become of
-// this one, and what to do.
+// Returns NotFound, which says what has become of this pool's daemon, and what
+// to do. For tasks that need a daemon that answers.
 absl::Status NeedsDaemon(const Pool& pool);
 
-// The pools of all daemons that answer; the errors of the others go to
-// `troubles`.
+// Returns the pools of all daemons that answer, and adds the errors of the
+// other daemons to `troubles`.
 std::vector<Pool> LivePools(const std::vector<std::string>& sockets,
                             std::vector<absl::Status>* troubles);
 
-// The pools of former daemons of this runtime folder whose table some process
-// still holds, each once, without the GPUs of `live`; of several pools of one
-// GPU the youngest.
+// Returns the pools of former daemons of this runtime folder whose table some
+// process still holds, each once, without the GPUs of `live`. If a GPU has
+// several such pools, only the youngest.
 std::vector<Pool> OrphanedPools(const std::vector<Pool>& live);
 
-// All pools of this machine: those whose daemon answers, then orphaned ones.
-// Errors as LivePools'.
+// Returns all pools of this machine: those whose daemon answers, then orphaned
+// ones. Reports errors as LivePools does.
 std::vector<Pool> AllPools(std::vector<absl::Status>* troubles);
 
-// The pool that `gpu` names by a UUID, a prefix of one, or a socket; if `gpu`
-// is empty, the only pool. NotFound, or InvalidArgument with the candidates.
+// Returns the pool that `gpu` names by a UUID, a prefix of one, or a socket; if
+// `gpu` is empty, the only pool. NotFound, or InvalidArgument with the
+// candidates.
 absl::StatusOr<Pool> Pick(const std::vector<Pool>& pools,
                           const std::string& gpu);
 
 // Finds the pools and picks one. Errors say what to do.
 absl::StatusOr<Pool> ChoosePool(const std::string& gpu);
-// The same, for tasks that need a daemon that answers; NeedsDaemon if there is
-// none.
+// Finds the pools and picks one whose daemon answers; otherwise returns
+// NeedsDaemon's error.
 absl::StatusOr<Pool> ChooseAnsweringPool(const std::string& gpu);
-// All pools whose daemons answer, if `gpu` is empty and there are several;
-// otherwise the chosen one.
+// Returns all pools whose daemons answer, if `gpu` is empty and there are
+// several; otherwise the chosen one.
 absl::StatusOr<std::vector<Pool>> ChooseAnsweringPools(const std::string& gpu);
 
-// The exit code for an error of ChoosePool.
+// Returns the exit code for an error of ChoosePool.
 int ExitCodeOf(const absl::Status& status);
-// Prints such an error and returns its exit code.
+// Prints an error of ChoosePool and returns its exit code.
 int FailWithoutPool(const absl::Status& status);
 
 // Orphans: engines that still serve in the pool of a daemon that has ended,
 // beside the pool that is shown.
 
-// One line with what to do; empty if there is none.
+// Returns one line with what to do; empty if there are no such pools.
 std::string FormerPoolsText(const std::vector<abi::OldPool>& pools);
 nlohmann::ordered_json FormerPoolsJson(const std::vector<abi::OldPool>& pools);
 

@@ -13,8 +13,9 @@
 
 namespace fineserve::fsctl {
 
-// Eight slabs of 64 MiB: 0-2 full (engine 1), 3 zeroing, 4-5 free, 6 of a
-// quarantined engine 2, 7 of an engine that the table does not list.
+// Eight slabs of 64 MiB: 0-2 are full (engine 1), 3 is being zeroed, 4-5 are
+// free, 6 belongs to a quarantined engine 2, 7 to an engine that the table does
+// not list.
 inline Pool FabricatePool() {
   Pool pool;
   pool.socket = "/run/fineserve/GPU-x.sock";
@@ -53,8 +54,9 @@ inline Observation Observed(Pool pool) {
 }
 
 // Gives `engine` (of the table) an active view with blocks of 8 planes × 96
-// KiB. `used` says which slabs it has, each by a lease of its own, and how many
-// blocks of each are in use. A test may remove or falsify its scoreboard.
+// KiB. `used` says which slabs it has, each under a separate lease, and how
+// many blocks of each are in use. A test may remove or falsify the view's
+// scoreboard.
 inline void FabricateView(uint32_t engine,
                           const std::map<size_t, uint32_t>& used,
                           Observation* seen) {
@@ -95,8 +97,8 @@ inline void FabricateView(uint32_t engine,
   seen->view_scoreboards.insert_or_assign(engine, scoreboard);
 }
 
-// FabricatePool, where engine 1 has a view of slabs 0, 1 and 4, of 84, 85 and
-// 85 blocks: full, partly used, empty.
+// Returns FabricatePool, where engine 1 has a view of slabs 0, 1 and 4. They
+// have 84, 85 and 85 blocks and are full, partly used and empty.
 inline Observation FabricateObservation() {
   Observation seen = Observed(FabricatePool());
   seen.pool.table.slabs[2].word = {};

@@ -16,7 +16,8 @@ ViewScoreboard ReadHeld(const abi::Holder& held) {
   return abi::ReadViewScoreboard(fd->get());
 }
 
-// The process that writes the scoreboard: the one that hands out the blocks.
+// Returns the process that writes the scoreboard, which is the one that hands
+// out the blocks.
 uint32_t WriterOf(const abi::EngineSnapshot& engine) {
   return engine.view.runs_pool != 0 ? engine.view.runs_pool : engine.view.pid;
 }
@@ -27,8 +28,8 @@ bool IsScoreboardOf(const abi::ViewScoreboardSnapshot& scoreboard,
          scoreboard.engine_id == engine.id && scoreboard.epoch == epoch;
 }
 
-// Among the scoreboards that `holder` has open; a daemon has those of all its
-// engines.
+// Searches the scoreboards that `holder` has open. A daemon has those of all
+// its engines open.
 ViewScoreboard FindAmong(pid_t holder, const abi::EngineSnapshot& engine,
                          uint64_t epoch) {
   absl::Status trouble = absl::NotFoundError(

@@ -14,8 +14,8 @@
 
 namespace fineserve::fsctl {
 
-// Memory of an evictable engine's processes besides KV, in bytes
-// (design note 0039).
+// Memory of an evictable engine's processes other than KV, in bytes (design
+// note 0039).
 struct EngineMemory {
   uint64_t resident_bytes = 0;  // on the GPU
   uint64_t pinned_bytes = 0;    // the part that was exported, and stays
@@ -32,9 +32,9 @@ struct Observation {
   std::map<uint32_t, absl::StatusOr<abi::ViewScoreboardSnapshot>>
       view_scoreboards;
   // For each engine id with a suspended view: the device memory that its
-  // process held at most, and has released, in bytes. Absent if not known.
+  // process held at its peak and has released, in bytes. Absent if not known.
   std::map<uint32_t, uint64_t> given_up_bytes = {};
-  // By engine id, of those that may be evicted.
+  // By engine id, for the engines that may be evicted.
   std::map<uint32_t, EngineMemory> memory = {};
   // Pools of other epochs on the same GPU (former_pools.h).
   std::vector<abi::OldPool> former_pools = {};
@@ -44,12 +44,13 @@ struct Observation {
 // Fails as ChoosePool does.
 absl::StatusOr<Observation> Observe(const std::string& gpu);
 
-// The sum over these processes' scoreboards.
+// Returns the sum over the scoreboards of these processes.
 EngineMemory MemoryOf(const std::vector<abi::ScoreboardSnapshot>& processes);
 
-// The scoreboard of an engine's view in the pool of the daemon with this epoch
-// and pid. Read through the view's process or, if that only keeps it mapped,
-// through the daemon. NotFound if the process is gone and no longer writes it.
+// Returns the scoreboard of an engine's view in the pool of the daemon with
+// this epoch and pid. Reads it through the view's process or, if that process
+// keeps it only mapped, through the daemon. NotFound if the process is gone and
+// no longer writes it.
 absl::StatusOr<abi::ViewScoreboardSnapshot> FindViewScoreboard(
     const abi::EngineSnapshot& engine, uint64_t epoch, uint32_t daemon_pid);
 

@@ -29,7 +29,7 @@ const StateLook& Look(SlabState state) {
   return kLooks[static_cast<size_t>(state)];
 }
 
-// The state that is shown for slabs [first, last).
+// Returns the state that is shown for slabs [first, last).
 SlabState Prevailing(const abi::TableSnapshot& table, size_t first,
                      size_t last) {
   StateCounts counts;

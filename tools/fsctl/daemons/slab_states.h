@@ -13,7 +13,7 @@
 namespace fineserve::fsctl {
 
 Color StateColor(abi::SlabState state);
-// The character of the state in StateBar.
+// The character that StateBar shows for the state.
 std::string StateMark(abi::SlabState state);
 
 struct StateCounts {
@@ -28,22 +28,24 @@ struct StateCounts {
 };
 StateCounts CountStates(const abi::TableSnapshot& table);
 
-// Slabs and bytes by the name of their state.
+// Returns slabs and bytes by the name of their state.
 nlohmann::ordered_json StatesJson(const abi::TableSnapshot& table);
 
-// Bytes of the slabs that have memory.
+// Returns the bytes of the slabs that have memory.
 uint64_t PresentBytes(const abi::TableSnapshot& table);
 
 // "64 MiB", or "64 MiB, may grow to 128 MiB".
 std::string PoolSize(const abi::TableSnapshot& table);
 
-// The device's name, and that it is emulated, unless the name says so.
+// Returns the device's name, and says that it is emulated unless the name does
+// so.
 std::string DeviceName(const abi::TableSnapshot& table);
 
-// One character per slab, or per group of slabs if there are more than `width`:
-// the most common state of the group, but quarantine always shows.
+// Returns one character per slab, or per group of slabs if there are more than
+// `width`: the most common state of the group, but a quarantined slab always
+// shows.
 Line StateBar(const abi::TableSnapshot& table, size_t width);
-// "[##--..]", of the width that fsctl prints.
+// "[##--..]", as wide as fsctl prints it.
 Line BracketedStateBar(const abi::TableSnapshot& table);
 
 // ". free  # full": what the bar's characters mean, for states that occur.

@@ -32,8 +32,8 @@ void Add(size_t slab, BlockCount count, ViewFigures* to) {
   }
 }
 
-// DataLoss if the scoreboard contradicts the table: an engine may write
-// anything there.
+// Returns DataLoss if the scoreboard contradicts the table, since an engine may
+// write anything to its scoreboard.
 absl::Status CountBlocks(const abi::TableSnapshot& table, uint32_t engine,
                          const slab::SlabLayout& layout, ViewFigures* to) {
   if (to->scoreboard.used.size() != table.slabs.size() + 1) {

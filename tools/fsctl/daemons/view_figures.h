@@ -12,17 +12,18 @@
 
 namespace fineserve::fsctl {
 
-// Blocks of one slab or of several.
+// The blocks of one slab or of several.
 struct BlockCount {
   uint64_t used = 0;
   uint64_t usable = 0;  // at least `used`
 
   uint64_t free() const { return usable - used; }
-  // The fraction of usable blocks that are in use; 0 if none are usable.
+  // The fraction of usable blocks that are in use; 0 if there are no usable
+  // blocks.
   double density() const;
 };
 
-// The division of an engine's slabs into blocks by its view, and their fill.
+// How a view divides an engine's slabs into blocks, and how full they are.
 // Plain value.
 struct ViewFigures {
   abi::ViewRecord view = {};
@@ -34,7 +35,7 @@ struct ViewFigures {
   // it has released; absent if it does not say.
   std::optional<uint64_t> given_up_bytes;
 
-  // Ok if what follows is known, else why it is not.
+  // Ok if the members below are known; otherwise the reason why they are not.
   absl::Status known;
   abi::ViewScoreboardSnapshot scoreboard;  // written by the engine: not trusted
   std::map<size_t, BlockCount> slab_uses;  // of each slab leased to the view
@@ -43,16 +44,16 @@ struct ViewFigures {
   uint64_t partly_used_slabs = 0;
   uint64_t stranded_blocks = 0;  // free blocks of partly used slabs
 
-  // Bytes that no other engine can have while those slabs are partly used.
+  // Bytes that no other engine can have while the partly used slabs stay so.
   uint64_t stranded_bytes() const {
     return stranded_blocks * view.planes * view.page_bytes;
   }
 };
 
-// By engine id, of the engines that have a view.
+// By engine id, for the engines that have a view.
 using FiguresByEngine = std::map<uint32_t, ViewFigures>;
 FiguresByEngine Figures(const Observation& seen);
-// Null for an engine without a view.
+// Returns null for an engine without a view.
 const ViewFigures* FindView(const FiguresByEngine& figures, uint32_t engine);
 
 // "36×64 KiB/16": planes × page / tokens per block.

@@ -30,7 +30,7 @@ using Severity = Finding::Severity;
 // cuInit takes seconds on a machine with many GPUs.
 constexpr absl::Duration kDriverTimeout = absl::Seconds(30);
 
-// Checks of the daemons' answers.
+// The checks of the daemons' answers.
 struct Daemons {
   Findings checks;
   bool answered = false;
@@ -62,7 +62,7 @@ void AskDaemon(const std::string& socket, Daemons* daemons) {
   daemons->checks.push_back(CheckFormerPools(*table));
 }
 
-// Checks the fleet's machines, if this one is one of several.
+// Checks the fleet's machines if this machine is one of several.
 void CheckMachines(const std::string& folder, Findings* checks) {
   const absl::StatusOr<cluster::FleetView> view = cluster::ReadView(folder);
   if (absl::IsNotFound(view.status())) return;
@@ -135,8 +135,8 @@ constexpr absl::Duration kNvmlTimeout = absl::Seconds(30);
 // Heuristic: contexts, modules and cuBLAS workspaces of one process.
 constexpr uint64_t kDriversOwnBytes = uint64_t{1} << 30;
 
-// The NVML beside the driver that the process has loaded, as in a bundle or a
-// build folder; else the system's.
+// Returns the NVML beside the driver that the process has loaded, as in a
+// bundle or a build folder; otherwise the system's NVML.
 std::string NvmlOf(const AddressMap& map) {
   const std::string driver = map.PathOf("libcuda.so");
   const std::string beside =
@@ -144,8 +144,8 @@ std::string NvmlOf(const AddressMap& map) {
   return access(beside.c_str(), R_OK) == 0 ? beside : "libnvidia-ml.so.1";
 }
 
-// The emulated driver needs none of these, but rounds small allocations up to
-// granules of 2 MiB.
+// The emulated driver has no contexts, modules or workspaces, but rounds small
+// allocations up to granules of 2 MiB.
 constexpr uint64_t kEmulatedOwnBytes = uint64_t{32} << 20;
 
 uint64_t OwnBytes(const AddressMap& map) {

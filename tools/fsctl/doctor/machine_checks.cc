@@ -28,8 +28,9 @@ namespace {
 
 using Severity = Finding::Severity;
 
-// With fewer, an engine with its own files, sockets and shared libraries may
-// run out while it receives a batch of 253 granules. Heuristic.
+// With a lower limit, an engine with its own files, sockets and shared
+// libraries may run out of descriptors while it receives a batch of 253
+// granules. Heuristic.
 constexpr rlim_t kFewOpenFiles = 1024;
 constexpr int kLeastDriverVersion = 12000;
 
@@ -263,8 +264,8 @@ Finding CheckDaemonTrouble(const absl::Status& status) {
   return {Severity::kWrong, "daemon", message, fix};
 }
 
-// SO_PEERCRED gives the daemon's pid as this process sees it, the Welcome gives
-// it as the daemon sees it. They differ across pid namespaces.
+// SO_PEERCRED gives the daemon's pid as this process sees it; the Welcome
+// message gives it as the daemon sees it. The two differ across pid namespaces.
 Finding CheckPidNamespace(const abi::ObserverLink& link) {
   ucred peer = {};
   socklen_t bytes = sizeof(peer);

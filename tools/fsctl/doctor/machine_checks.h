@@ -14,24 +14,27 @@
 
 namespace fineserve::fsctl {
 
-// Checks of this machine, apart from its daemons. Each looks once and changes
-// nothing.
+// Checks of this machine, apart from its daemons. Each check looks once and
+// changes nothing.
 
-// The folder of sockets belongs to this user (or root) and has mode 0700.
+// Checks that the folder of sockets belongs to this user (or root) and has mode
+// 0700.
 Finding CheckRuntimeFolder(const std::string& folder);
 
-// The shim exists and can be preloaded: /bin/true under it prints nothing.
+// Checks that the shim exists and can be preloaded: /bin/true under it prints
+// nothing.
 Finding CheckShim();
 
-// A driver and each of its devices, as ProbeDriver found them.
+// Checks a driver and each of its devices, as ProbeDriver found them.
 Findings CheckDriver(const std::string& library,
                      const absl::StatusOr<ProbedDriver>& driver);
 
-// No GPU is cut into MIG instances, as GpuModes found.
+// Checks that no GPU is divided into MIG instances, by the result of GpuModes.
 Finding CheckMig(const absl::StatusOr<std::vector<GpuMode>>& gpus);
-// Each GPU keeps memory that no process has open.
+// Checks that each GPU keeps memory that no process has open (persistence
+// mode).
 Finding CheckPersistence(const absl::StatusOr<std::vector<GpuMode>>& gpus);
-// Each GPU takes several processes.
+// Checks that each GPU accepts several processes.
 Finding CheckComputeMode(const absl::StatusOr<std::vector<GpuMode>>& gpus);
 
 Finding CheckPidfd();
@@ -39,20 +42,22 @@ Finding CheckMemfdSealing();
 Finding CheckOpenFiles();
 Finding CheckMps();
 
-// Checks of one daemon, by what it answered.
+// Checks of one daemon, by its answers.
 
-// The daemon did not answer: an error of ConnectObserver or of its table.
+// Reports that the daemon did not answer: an error of ConnectObserver or of its
+// table.
 Finding CheckDaemonTrouble(const absl::Status& status);
 
-// Whether the daemon runs in this process's pid namespace.
+// Checks whether the daemon runs in this process's pid namespace.
 Finding CheckPidNamespace(const abi::ObserverLink& link);
 
-// Whether the daemon can learn which processes the driver lists. It has asked
-// the driver at least once, when it started.
+// Checks whether the daemon can learn which processes the driver lists. It has
+// asked the driver at least once, when it started.
 Finding CheckQuarantine(const abi::TableSnapshot& table);
 
-// No engine still serves in a pool that a former daemon of its GPU has left:
-// the present daemon does not see such an engine, and cannot use that memory.
+// Checks that no engine still serves in a pool that a former daemon of its GPU
+// has left: the present daemon does not see such an engine, and cannot use that
+// memory.
 Finding CheckFormerPools(const abi::TableSnapshot& table);
 
 }  // namespace fineserve::fsctl

@@ -96,7 +96,7 @@ std::string GpuModesOf(const Nvml& nvml) {
     char uuid[96] = "";
     unsigned now = 0, next = 0;
     nvml.uuid(device, uuid, sizeof(uuid));
-    // A GPU that has no MIG is an error of its own.
+    // NVML reports an error for a GPU that does not support MIG.
     if (nvml.mig_mode(device, &now, &next) != kSuccess) now = next = 0;
     int persistent = 1, compute = 0;
     if (nvml.persistence != nullptr) nvml.persistence(device, &persistent);
@@ -109,7 +109,8 @@ std::string GpuModesOf(const Nvml& nvml) {
 
 using Question = std::function<std::string(const Nvml&)>;
 
-// The answer of NVML in a child; empty if that crashed or took too long.
+// Returns the answer of NVML in a child process; empty if the child crashed or
+// took too long.
 std::string Ask(const std::string& library, const Question& question,
                 absl::Duration timeout) {
   const auto answer = [&] {

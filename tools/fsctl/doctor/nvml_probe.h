@@ -15,15 +15,15 @@
 
 namespace fineserve::fsctl {
 
-// Bytes of device memory that the driver counts for a process on all GPUs.
-// NotFound if the driver lists the process on no GPU; Unavailable without NVML,
-// or if it does not report the amount (as in some containers).
+// Returns the bytes of device memory that the driver counts for a process on
+// all GPUs. NotFound if the driver lists the process on no GPU; Unavailable
+// without NVML, or if NVML does not report the amount (as in some containers).
 absl::StatusOr<uint64_t> DriversBytesOf(pid_t pid, const std::string& library,
                                         absl::Duration timeout);
 
-// Setup of a GPU: whether it is cut into MIG instances, and will be after
-// its next reset (both false if it cannot be), whether persistence mode is on,
-// and CUDA's compute mode (0: shared).
+// Setup of a GPU: whether it is divided into MIG instances now and after its
+// next reset (both false if it does not support MIG), whether persistence mode
+// is on, and CUDA's compute mode (0: shared).
 struct GpuMode {
   std::string uuid;
   bool now = false;
@@ -31,8 +31,8 @@ struct GpuMode {
   bool persistent = true;  // also if NVML does not know
   int compute = 0;
 };
-// Returns the modes of all GPUs. Unavailable without NVML, or if it is too old
-// to know.
+// Returns the modes of all GPUs. Unavailable without NVML, or if NVML is too
+// old to report them.
 absl::StatusOr<std::vector<GpuMode>> GpuModes(const std::string& library,
                                               absl::Duration timeout);
 

@@ -14,30 +14,31 @@ namespace fineserve::fsctl {
 
 // The checks of one process that `fsctl doctor PID` makes. Pure.
 
-// The process has the shim; if not, why, as far as its environment
-// (NUL-separated, as in /proc/PID/environ) and its mappings show.
+// Checks that the process has the shim; if not, says why, as far as its
+// environment (NUL-separated, as in /proc/PID/environ) and its mappings show.
 Finding CheckPreload(const AddressMap& map, const std::string& environment);
 
-// The process is connected to a daemon.
+// Checks that the process is connected to a daemon.
 Finding CheckLink(const abi::ScoreboardSnapshot& scoreboard);
 
-// The latest KV was all on the GPU whose daemon the process has joined: a
-// process joins one.
+// Checks that the latest KV was all on the GPU whose daemon the process has
+// joined, since a process joins only one daemon.
 Finding CheckGpus(const abi::ScoreboardSnapshot& scoreboard);
 
-// One line per hook that the process uses: how it found the hook, and how often
-// it called it. A warning if it has the driver loaded and uses no driver hook.
+// Returns one line per hook that the process uses: how it found the hook, and
+// how often it called it. Warns if the process has the driver loaded and uses
+// no driver hook.
 Findings CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
                     const AddressMap& map);
 
-// Libraries that the hooks cannot reach (dlmopen), and those that they reach
-// only because RTLD_DEEPBIND was removed.
+// Reports libraries that the hooks cannot reach (dlmopen), and those that they
+// reach only because RTLD_DEEPBIND was removed.
 Finding CheckNamespaces(const abi::ScoreboardSnapshot& scoreboard);
 
 // Compares the memory that went through the hooks with the driver's count for
-// the process. The shim counts allocations and not frees, so its sum is an
-// upper bound, and the memory that bypassed it a lower bound. Up to `own_bytes`
-// may be the driver's own (contexts, modules).
+// the process. The shim counts allocations but not frees, so its sum is an
+// upper bound, and the memory that bypassed it is a lower bound. Up to
+// `own_bytes` may belong to the driver itself (contexts, modules).
 Finding CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
                     const absl::StatusOr<uint64_t>& drivers_bytes,
                     uint64_t own_bytes);

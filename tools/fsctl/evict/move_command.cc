@@ -26,7 +26,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// `what` is the thing that the older daemon does not do.
+// `what` names the feature that the older daemon lacks.
 int FailAtAnOlderDaemon(const char* what) {
   return Fail(kExitNoDaemon,
               absl::StrCat("this fineserved is of a release ", what,
@@ -99,8 +99,8 @@ uint64_t NeededBytes(const abi::StoreAnswer& store) {
   return store.held_bytes - store.spare_bytes;
 }
 
-// The sum over all stores. Each copy is in one of them, whichever engine needs
-// it; each has its own limit.
+// Returns the sum over all stores. Each copy is in only one of them, whichever
+// engine needs it, and each store has its own limit.
 StoreSight Total(const std::vector<StoreSight>& stores) {
   if (stores.size() == 1) return stores[0];
   StoreSight total;
@@ -196,7 +196,7 @@ std::vector<Pool> AllLivePools() {
   return LivePools(finding::ListSockets(finding::RuntimeFolder()), &dead);
 }
 
-// NotFound: another daemon moves it.
+// Moves the engine. NotFound if another daemon moves it.
 absl::StatusOr<abi::MoveDone> TryMove(const EngineInPool& place,
                                       const MoveOptions& options) {
   const absl::StatusOr<abi::ObserverLink> link =
@@ -209,8 +209,8 @@ absl::StatusOr<abi::MoveDone> TryMove(const EngineInPool& place,
                          absl::Seconds(options.timeout_s));
 }
 
-// The same. Others leave for an engine that has no room: tries again while they
-// may be doing that.
+// As TryMove. When other engines may be leaving to make room for this one, it
+// keeps trying.
 absl::StatusOr<abi::MoveDone> MoveAt(const EngineInPool& place,
                                      const MoveOptions& options) {
   constexpr std::chrono::seconds kOthersLeaveIn(10);
@@ -228,7 +228,8 @@ absl::StatusOr<abi::MoveDone> MoveAt(const EngineInPool& place,
   }
 }
 
-// An engine on several GPUs is moved by one of their daemons.
+// Moves the engine. If the engine is on several GPUs, one of their daemons
+// moves it.
 int RunMove(const Globals& globals, const MoveOptions& options) {
   const auto asked = ChooseAnsweringPools(globals.gpu);
   if (!asked.ok()) return FailWithoutPool(asked.status());
@@ -264,7 +265,8 @@ int64_t FreeSlabs(const EngineInPool& replica) {
   });
 }
 
-// The living engines with this name, one at least; else errors of FindEngine.
+// Returns the living engines with this name, at least one; otherwise an error
+// of FindEngine.
 absl::StatusOr<std::vector<EngineInPool>> ReplicasOf(
     const std::string& name, const std::vector<Pool>& pools) {
   std::vector<EngineInPool> replicas;
@@ -283,7 +285,8 @@ absl::StatusOr<std::vector<EngineInPool>> ReplicasOf(
   return replicas;
 }
 
-// Only such an engine reads and lends parameters.
+// Checks that the engine is one process: only such an engine reads and lends
+// parameters.
 absl::Status CheckOneProcess(const abi::EngineSnapshot& engine) {
   if ((engine.view.flags & abi::kViewOfGroup) == 0 &&
       engine.member_pids.size() == 1) {
@@ -295,7 +298,7 @@ absl::Status CheckOneProcess(const abi::EngineSnapshot& engine) {
                    "engines of one process"));
 }
 
-// Where the engine's one process answers others.
+// Returns the address at which the engine's one process answers other engines.
 absl::StatusOr<abi::ShareAddress> AddressOf(const abi::EngineSnapshot& engine) {
   const absl::Status one = CheckOneProcess(engine);
   if (!one.ok()) return one;

@@ -13,7 +13,7 @@ namespace fineserve::fsctl {
 
 // Result of `fsctl evict` or `fsctl activate`.
 std::string MoveText(const std::string& engine, const abi::MoveDone& done);
-// Output of a drop: the memory that it now reads from the lender.
+// Output of a drop: the memory that the engine now reads from the lender.
 std::string DropText(const std::string& engine, const abi::MoveDone& done,
                      uint32_t lender_pid);
 std::string MoveJson(const std::string& engine, const abi::MoveDone& done);
@@ -23,11 +23,11 @@ struct StoreSight {
   std::string gpu;  // its UUID
   uint32_t daemon_pid = 0;
   abi::StoreAnswer store = {};
-  // Bytes that this daemon's engines need, in other daemons' files.
+  // Bytes in other daemons' files that this daemon's engines need.
   uint64_t others_bytes = 0;
 };
 
-// Result of `fsctl store`; one daemon at least.
+// Result of `fsctl store`, for at least one daemon.
 std::string StoreText(const std::vector<StoreSight>& stores);
 std::string StoreJson(const std::vector<StoreSight>& stores);
 

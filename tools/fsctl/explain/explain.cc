@@ -32,7 +32,7 @@ struct ExplainOptions {
   size_t last = 20;    // decisions to print; 0: all
 };
 
-// Only the innermost frames; --json has them all.
+// Only the innermost frames are shown; --json has all of them.
 constexpr size_t kFramesShown = 4;
 
 const char* HookName(abi::Hook hook) {
@@ -106,8 +106,8 @@ Color LinkColor(LinkState state) {
   return state == LinkState::kNotTried ? Color::kNone : Color::kYellow;
 }
 
-// The process's memory that can leave the GPU, and the part that cannot, with
-// the reason.
+// Says how much of the process's memory can leave the GPU, and how much cannot,
+// with the reason.
 std::string MemoryLine(const abi::ScoreboardSnapshot& scoreboard) {
   std::string out = absl::StrCat(
       "memory    ", Size(scoreboard.resident_bytes - scoreboard.pinned_bytes),
@@ -328,8 +328,8 @@ const wire::EngineFiguresT* FindFigures(const wire::ModelsT& models,
   return nullptr;
 }
 
-// Why this process's engine drops no weights, by the daemons of its fleet;
-// empty if it drops some, has named none, or no daemon knows it.
+// Says why this process's engine drops no weights, according to the daemons of
+// its fleet; empty if it drops some, has named none, or no daemon knows it.
 std::string KeepsWeights(const abi::ScoreboardSnapshot& scoreboard) {
   constexpr std::chrono::milliseconds kPatience(500);
   if (scoreboard.dropped_bytes != 0) return "";

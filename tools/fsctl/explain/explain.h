@@ -11,8 +11,9 @@
 namespace fineserve::fsctl {
 
 // Output of `fsctl explain PID`: the link, the counters and the `last` newest
-// decisions (0: all), oldest first. `keeps_weights`: why the engine drops no
-// weights, by its daemon; empty if it drops some, or the reason is unknown.
+// decisions (0: all), oldest first. `keeps_weights` says why the engine drops
+// no weights, according to its daemon; empty if it drops some, or the reason is
+// unknown.
 std::string ExplainText(const abi::ScoreboardSnapshot& scoreboard,
                         const AddressMap& map, size_t last, const Moment& now,
                         bool color, const std::string& keeps_weights = "");

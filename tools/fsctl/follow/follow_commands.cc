@@ -18,8 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// The admin port of the fineserve-proxy that is asked if none runs under this
-// user.
+// The admin port that is asked if no fineserve-proxy runs under this user.
 constexpr char kProxyAdmin[] = "127.0.0.1:8001";
 
 struct RequestsOptions {
@@ -43,8 +42,8 @@ int Fail(const absl::Status& status) {
       absl::IsInvalidArgument(status) ? kExitUsage : kExitNoDaemon, status);
 }
 
-// Admin addresses of the proxies to ask: the given one, or all that run here;
-// never empty.
+// Returns the admin addresses of the proxies to ask: the given one, or all that
+// run here; never empty.
 std::vector<std::string> ProxiesMeant(const std::string& address) {
   if (!address.empty()) return {address};
   std::vector<std::string> here = AdminsOfProxies();
@@ -60,8 +59,8 @@ absl::StatusOr<openai::Target> OneProxy(const std::string& address) {
                    absl::StrJoin(meant, ", ")));
 }
 
-// The answer of the first proxy that knows the request, or else of the last one
-// that answers.
+// Returns the answer of the first proxy that knows the request; if there is
+// none, the answer of the last proxy that answers.
 absl::StatusOr<openai::Page> AskForRequest(
     const std::vector<std::string>& proxies, const std::string& id) {
   absl::StatusOr<openai::Page> page = absl::UnavailableError("");
@@ -76,7 +75,7 @@ absl::StatusOr<openai::Page> AskForRequest(
   return page;
 }
 
-// The proxy's own words, if it has any.
+// Returns the proxy's error message, if its answer has one.
 std::string MessageOf(const openai::Page& page) {
   const json body = json::parse(page.body, nullptr, /*allow_exceptions=*/false);
   const json::json_pointer at("/error/message");

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Replaces bytes that would steer the terminal, with which the proxy is not
+// Replaces bytes that could steer the terminal, since the proxy's text is not
 // trusted.
 std::string Shown(std::string text) {
   for (char& c : text) {
@@ -55,7 +55,7 @@ std::string TimeAt(const json& object, const char* name) {
                                                : "-";
 }
 
-// The proxy's one-word reason as a sentence.
+// Returns the proxy's one-word reason as a sentence.
 std::string WhyWaited(const std::string& word) {
   static constexpr std::pair<const char*, const char*> kWords[] = {
       {"turn", "others went first"},
@@ -203,7 +203,7 @@ std::string Count(const json& key, const char* name) {
   return HasCount(key, name) ? absl::StrCat(key[name].get<uint64_t>()) : "-";
 }
 
-// The budget is spent: red; four fifths of it: yellow.
+// Red if the budget is spent, yellow from four fifths of it.
 Color ColorOf(const json& key) {
   if (!HasCount(key, "tokens_per_day") || !HasCount(key, "tokens_today")) {
     return Color::kNone;

@@ -10,15 +10,16 @@ namespace fineserve::fsctl {
 // fineserve-proxy reports it (fineserve-proxy(8), "FOLLOWING REQUESTS"). A
 // value that is missing or of another type is shown as "-".
 
-// The line above all others, and one request's line.
+// Return the heading of the list, and the line of one request.
 std::string FollowHeading(bool color);
 std::string FollowLine(const nlohmann::json& life, bool color);
 
 // A request's life on one screen.
 std::string TraceText(const nlohmann::json& life, bool color);
 
-// Table of what each named key has spent, as fineserve-proxy reports it
-// ({"keys":[...]}). A value that is missing or of another type is shown as "-".
+// Returns a table of what each named key has spent, as fineserve-proxy reports
+// it ({"keys":[...]}). A value that is missing or of another type is shown as
+// "-".
 std::string UsageText(const nlohmann::json& usages, bool color);
 
 }  // namespace fineserve::fsctl

@@ -27,7 +27,8 @@ absl::Status NoProxy(const openai::Target& proxy, absl::string_view why) {
       "HOST:PORT"));
 }
 
-// Error for a server that answers with a status instead of a stream.
+// Returns the error for a server that answers with a status instead of a
+// stream.
 absl::Status Refused(unsigned status) {
   if (status == 404) {
     return absl::NotFoundError(

@@ -10,20 +10,22 @@
 
 namespace fineserve::fsctl {
 
-// The admin port of a fineserve-proxy, from "HOST:PORT". InvalidArgument.
+// Returns the admin port of a fineserve-proxy, from "HOST:PORT".
+// InvalidArgument if `address` has another form.
 absl::StatusOr<openai::Target> ProxyAt(const std::string& address);
 
-// `text` as one segment of a path, or one value of a query.
+// Returns `text` encoded as one segment of a path, or one value of a query.
 std::string PercentEncoded(const std::string& text);
 
-// GETs a path. Unavailable, with what to do, if no proxy answers there.
+// GETs a path. Returns Unavailable, with what to do, if no proxy answers at
+// that address.
 absl::StatusOr<openai::Page> AskProxy(const openai::Target& proxy,
                                       const std::string& path);
 
 // GETs a path whose answer is a stream, and passes on each line, without its
-// end, as it comes. `on_begin` is called once the answer has begun. Returns
-// when the answer ends: an error unless its status is 200. Lines longer than a
-// megabyte end it.
+// line end, as it arrives. Calls `on_begin` once the answer has begun. Returns
+// when the answer ends, with an error unless its status is 200. A line longer
+// than a megabyte ends it.
 using OnLine = std::function<void(const std::string& line)>;
 absl::Status FollowProxy(const openai::Target& proxy, const std::string& path,
                          const std::function<void()>& on_begin,

@@ -24,8 +24,8 @@ using Json = nlohmann::ordered_json;
 using slab::GeometryChoice;
 using slab::SlabLayout;
 
-// The part of an H100's bandwidth at which it copies through granules of this
-// size (design note 0008).
+// Returns the fraction of an H100's bandwidth at which it copies through
+// granules of this size (design note 0008).
 double BandwidthThrough(uint64_t granule_bytes) {
   constexpr uint64_t kMiB = uint64_t{1} << 20;
   if (granule_bytes >= 16 * kMiB) return 1;
@@ -59,7 +59,8 @@ Json FormatJson(const NamedFormat& f) {
           {"block_tokens", f.format.block_tokens}};
 }
 
-// The formats, each with the cost of one token, which users compare first.
+// Returns a table of the formats with the cost of one token, which users
+// compare first.
 std::string FormatsText(const std::vector<NamedFormat>& formats, bool color) {
   TextTable table(
       {"FORMAT", ">PLANES", ">PAGE BYTES", ">BLOCK", ">TOKENS", ">PER TOKEN"});
@@ -72,8 +73,8 @@ std::string FormatsText(const std::vector<NamedFormat>& formats, bool color) {
   return table.Render(color);
 }
 
-// The interesting rows of a long frontier: those that waste a fifth less than
-// the row before (heuristic), the chosen one, and the last.
+// Returns the interesting rows of a long frontier: those that waste a fifth
+// less than the row before (heuristic), the chosen one, and the last.
 std::vector<const GeometryChoice*> Shown(
     const std::vector<GeometryChoice>& frontier, const GeometryChoice* chosen,
     bool all) {

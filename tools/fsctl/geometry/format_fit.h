@@ -15,11 +15,11 @@ struct NamedFormat {
   slab::Format format;
 };
 
-// "[NAME:]planes=32,page=64KiB,tokens=16". Anything else is InvalidArgument, in
-// one line that names the key.
+// Reads "[NAME:]planes=32,page=64KiB,tokens=16". For anything else, returns
+// InvalidArgument, in one line that names the key.
 absl::StatusOr<NamedFormat> ParseFormat(const std::string& text);
 
-// "[NAME:]layers=32,kv-heads=8,head-dim=128,precision=fp8[,tp=2]
+// Reads "[NAME:]layers=32,kv-heads=8,head-dim=128,precision=fp8[,tp=2]
 // [,quant-bytes=1024][,tokens=16][,layout=layers|split|packed]"; precision is
 // fp32, fp16, bf16, fp8, int8, fp4 or int4.
 absl::StatusOr<NamedFormat> ParseModel(const std::string& text);
@@ -33,7 +33,8 @@ std::string FrontierJson(const slab::SearchRequest& request,
                          const std::vector<NamedFormat>& formats,
                          const std::vector<slab::GeometryChoice>& frontier);
 
-// Shows how well formats fit one cut; adds those that do not fit to `refused`.
+// Shows how well the formats fit one cut, and adds the number of formats that
+// do not fit to `refused`.
 std::string FitText(const slab::PoolGeometry& pool,
                     const std::vector<NamedFormat>& formats, bool color,
                     int* refused);

@@ -15,7 +15,7 @@ namespace {
 struct GeometryOptions {
   std::vector<std::string> formats;
   std::vector<std::string> models;
-  // Sizes as the user wrote them; empty: not given.
+  // Sizes as the user wrote them; empty if not given.
   std::string pool;
   std::string slab;  // evaluate slabs of this size instead of searching
   std::string granule;
@@ -56,7 +56,7 @@ absl::StatusOr<std::vector<NamedFormat>> Formats(const GeometryOptions& o) {
   return formats;
 }
 
-// The cut that the flags describe: slabs of --slab.
+// Returns the cut that the flags describe, with slabs of --slab.
 absl::StatusOr<slab::PoolGeometry> GivenCut(uint64_t pool_bytes,
                                             const GeometryOptions& o) {
   const absl::StatusOr<uint64_t> slab = Bytes("--slab", o.slab);

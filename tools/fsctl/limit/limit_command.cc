@@ -29,8 +29,8 @@ using Kind = LimitAmount::Kind;
 
 constexpr uint64_t kWhole = 10'000;  // hundredths of a percent
 
-// The amount in units of 1 / kWhole slabs for a percentage, of 1 / slab_bytes
-// for bytes.
+// Returns the amount in units of 1 / kWhole slabs for a percentage, and of 1 /
+// slab_bytes slabs for bytes.
 uint64_t PartsOf(const LimitAmount& a, const abi::TableSnapshot& table) {
   return a.kind == Kind::kPercent ? a.amount * table.wanted_slabs : a.amount;
 }
@@ -93,7 +93,7 @@ std::string UnroundedSlabs(const LimitAmount& amount,
   const uint64_t parts = PartsOf(amount, table);
   const uint64_t slab = PartsOfASlab(amount, table);
   if (amount.kind == Kind::kNone || parts % slab == 0) return "";
-  // Does not round up to a whole number, which would look as if nothing was
+  // Never rounds up to a whole number, which would look as if nothing had been
   // rounded.
   const double slabs = static_cast<double>(parts) / static_cast<double>(slab);
   return absl::StrFormat("%g", std::floor(slabs * 100) / 100);
@@ -190,7 +190,8 @@ int FailToLimit(const absl::Status& s) {
   return Fail(absl::IsInvalidArgument(s) ? kExitUsage : kExitNoDaemon, s);
 }
 
-// Reads the table over the connection, since it must be this daemon's.
+// Reads the table over the same connection, since it must be the table of the
+// daemon that is asked.
 int Change(const Globals& globals, const Pool& pool, const std::string& name,
            const std::string& asked) {
   const absl::StatusOr<LimitAmount> amount = ParseLimitAmount(asked);

@@ -20,28 +20,30 @@ struct LimitAmount {
   uint64_t amount = 0;  // hundredths of a percent, or bytes
 };
 
-// Errors say what can be written.
+// Parses the argument. An error says which forms are allowed.
 absl::StatusOr<LimitAmount> ParseLimitAmount(const std::string& text);
 
-// Whole slabs, rounded down, since it is an upper bound: never more than was
-// asked for. 0 for kNone; InvalidArgument if it is less than one slab.
+// Returns whole slabs, rounded down, since a limit must never exceed what was
+// asked for. 0 for kNone; InvalidArgument if the amount is less than one slab.
 absl::StatusOr<uint32_t> SlabsOf(const LimitAmount& amount,
                                  const abi::TableSnapshot& table);
 
-// "4.8", the amount before rounding; empty if it is whole.
+// Returns the amount in slabs before rounding, such as "4.8"; empty if it is
+// whole.
 std::string UnroundedSlabs(const LimitAmount& amount,
                            const abi::TableSnapshot& table);
 
-// "24MiB (18.75%)": the least amount that gives this many slabs, in both units.
+// Returns the least amount that gives this many slabs, in both units: "24MiB
+// (18.75%)".
 std::string LeastAmount(uint32_t slabs, const abi::TableSnapshot& table);
 
-// The limits of engines of a pool.
+// Lists the limits of a pool's engines.
 std::string LimitsText(const abi::TableSnapshot& table, const Engines& engines,
                        bool color);
 std::string LimitsJson(const abi::TableSnapshot& table, const Engines& engines);
 
 // Result of `fsctl limit`: the amount as it was typed, the daemon's answer, and
-// what the engine held then.
+// what the engine held at that moment.
 struct LimitChange {
   std::string asked;
   LimitAmount amount;

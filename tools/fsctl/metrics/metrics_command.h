@@ -11,8 +11,8 @@ struct MetricsOptions {
   std::string part;  // of a name or a meaning; empty: all
 };
 
-// `fsctl metrics`: lists what fineserved and fineserve-proxy export. Returns
-// the exit code: 1 if nothing matches.
+// `fsctl metrics`: lists the metrics that fineserved and fineserve-proxy
+// export. Returns the exit code: 1 if nothing matches.
 int RunMetrics(const Globals& globals, const MetricsOptions& options);
 
 // Output of the command.

@@ -41,8 +41,8 @@ absl::StatusOr<FleetDaemon> FindDaemon(const std::string& gpu) {
   return FleetDaemon{finding::GpuOfSocket(path), path, {}, ""};
 }
 
-// The same for the daemons of every machine: merges their answers, and names on
-// stderr the daemons that do not answer.
+// Asks the daemons of every machine: merges their answers, and names on stderr
+// the daemons that do not answer.
 template <typename Question, typename Answer, typename Show>
 int AskThese(const std::vector<FleetDaemon>& daemons, Question question,
              Answer* (wire::BodyUnion::*as)(), const Show& show) {
@@ -66,7 +66,7 @@ int AskThese(const std::vector<FleetDaemon>& daemons, Question question,
     }
   }
   if (answers.empty()) {
-    // A silent daemon may know what the others do not.
+    // A silent daemon may know what the others do not know.
     const bool all_answered = code == kExitOk;
     if (refusal.empty()) return kExitNoDaemon;
     return Fail(all_answered ? kExitUsage : kExitNoDaemon, refusal);
@@ -83,8 +83,8 @@ int AskAll(const Globals& globals, Question question,
   return AskThese(*daemons, std::move(question), as, show);
 }
 
-// Sends `question` to the daemon and shows its answer, which `as` takes out of
-// the message. Returns the exit code.
+// Sends `question` to the daemon and shows its answer, which is the member `as`
+// of the message. Returns the exit code.
 template <typename Question, typename Answer, typename Show>
 int Ask(const Globals& globals, Question question,
         Answer* (wire::BodyUnion::*as)(), const Show& show) {
@@ -108,7 +108,7 @@ int Ask(const Globals& globals, Question question,
   return show(*answer);
 }
 
-// The same for questions that change nothing: of all daemons, unless one is
+// As Ask, for questions that change nothing: asks all daemons unless one is
 // chosen.
 template <typename Question, typename Answer, typename Show>
 int Look(const Globals& globals, Question question,
@@ -132,7 +132,8 @@ bool IsGpu(const std::string& target) {
   return absl::StartsWith(target, "GPU-");
 }
 
-// Requests that the engine runs, or all of them if it is empty.
+// Returns the number of requests that the engine runs; of all engines if
+// `engine` is empty.
 uint32_t RunningOn(const wire::ModelsT& models, const std::string& engine) {
   uint32_t running = 0;
   for (const auto& model : models.models) {
@@ -143,7 +144,8 @@ uint32_t RunningOn(const wire::ModelsT& models, const std::string& engine) {
   return running;
 }
 
-// Waits until the engine (empty: any) runs nothing. `wait_s` 0: does not wait.
+// Waits until the engine (empty: every engine) runs nothing. Does not wait if
+// `wait_s` is 0.
 int AwaitQuiet(const Globals& globals, const std::string& engine,
                uint32_t wait_s) {
   const auto deadline = Clock::now() + std::chrono::seconds(wait_s);
@@ -175,7 +177,7 @@ int AwaitQuiet(const Globals& globals, const std::string& engine,
   return kExitOk;
 }
 
-// `moves`: the planner moves models away from the drained target.
+// `moves`: whether the planner moves models away from the drained target.
 int ShowDrained(const Globals& globals, const DrainOptions& options,
                 const std::string& what, bool moves) {
   if (globals.json) return Print("{\"done\": true}\n");
@@ -197,8 +199,7 @@ bool HasEngine(const wire::ModelsT& models, const std::string& name) {
   return false;
 }
 
-// The daemons that have an engine of this name, as far as they answer: their
-// GPUs.
+// Returns the GPUs of the daemons that answer and have an engine of this name.
 std::vector<std::string> GpusOf(const std::vector<FleetDaemon>& daemons,
                                 const std::string& engine) {
   const auto messages =
@@ -214,8 +215,8 @@ std::vector<std::string> GpusOf(const std::vector<FleetDaemon>& daemons,
   return gpus;
 }
 
-// The GPU of the engine, if several daemons run and one of them has it; else
-// `gpu`.
+// Returns the GPU of the engine, if several daemons run and one of them has it;
+// otherwise `gpu`.
 std::string GpuOf(const std::string& gpu, const std::string& engine) {
   if (!gpu.empty() || IsOneOfSeveral()) return gpu;
   const auto daemons = FindFleetDaemons(gpu);

@@ -25,8 +25,8 @@ uint64_t Rejected(const wire::ModelFiguresT& m) {
          m.rejected_queue_full;
 }
 
-// Share of requests with their first token in time: "97.10 %"; "-" before the
-// first request.
+// Returns the share of requests whose first token came in time: "97.10 %"; "-"
+// before the first request.
 std::string Attained(const wire::ModelFiguresT& m) {
   const uint64_t all = m.on_time + m.late + Rejected(m);
   return all == 0 ? "-"
@@ -56,7 +56,7 @@ std::string KvCell(const wire::EngineFiguresT& e) {
   return absl::StrCat(e.held_tokens, " of ", e.kv_tokens);
 }
 
-// Warnings for the operator, one per line; empty if there are none.
+// Returns warnings for the operator, one per line; empty if there are none.
 std::string Warnings(const wire::ModelsT& models) {
   std::string lines;
   if (models.refused_connections != 0) {
@@ -138,7 +138,7 @@ Json ModelJson(const wire::ModelFiguresT& m) {
   return json;
 }
 
-// Tells which engines read whose weights, and why an engine whose model has a
+// Says which engines read whose weights, and why an engine whose model has a
 // queue reads none.
 std::string WeightsText(const wire::ModelsT& models) {
   std::string lines;
@@ -261,7 +261,7 @@ void Add(const wire::ModelFiguresT& more, wire::ModelFiguresT* sum) {
   sum->rejected_queue_full += more.rejected_queue_full;
   sum->on_time += more.on_time;
   sum->late += more.late;
-  // The slowest of several daemons is shown: quantiles have no sum.
+  // Shows the slowest of several daemons, since quantiles cannot be added.
   sum->ttft_p50_ms = std::max(sum->ttft_p50_ms, more.ttft_p50_ms);
   sum->ttft_p99_ms = std::max(sum->ttft_p99_ms, more.ttft_p99_ms);
 }

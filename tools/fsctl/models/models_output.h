@@ -18,21 +18,22 @@ std::string ModelsText(const wire::ModelsT& models, bool color,
                        const FormerPools& former = {});
 std::string ModelsJson(const wire::ModelsT& models,
                        const FormerPools& former = {});
-// For an engine that has dropped its own weights: how many it reads, from which
-// process, since when: "chat-a reads 15 GiB of weights from pid 4711 for 12 s";
-// and the addition to a step: "adds 1.2 ms to a step", or "" if that is not
-// known.
+// Texts for an engine that has dropped its own weights. ReadsText: how many
+// bytes it reads, from which process and for how long: "chat-a reads 15 GiB of
+// weights from pid 4711 for 12 s". AddedText: "adds 1.2 ms to a step", or "" if
+// that is not known.
 std::string ReadsText(const wire::EngineFiguresT& engine);
 std::string AddedText(const wire::EngineFiguresT& engine);
 
-// Prints at most `most` requests that wait or run. Returns the exit code.
+// Prints at most `most` requests that are waiting or running. Returns the exit
+// code.
 int PrintRequests(const Globals& globals, uint32_t most);
 std::string RequestsText(const wire::RequestsT& requests, bool color);
 std::string RequestsJson(const wire::RequestsT& requests);
 
-// Merges the answers of several daemons, at least one, into a single one. Pure.
+// Merge the answers of several daemons (at least one) into one answer. Pure.
 
-// Counts are added up, engines are listed one after the other. An engine that
+// Adds up the counts and lists the engines one after the other. An engine that
 // several daemons name is listed once.
 wire::ModelsT Merged(std::vector<wire::ModelsT> answers);
 // The most urgent first.

@@ -49,7 +49,8 @@ std::vector<DaemonPlan> AskForPlans(const std::vector<FleetDaemon>& daemons) {
 
 bool IsSilent(const DaemonPlan& plan) { return !plan.trouble.empty(); }
 
-// Prints why the daemons that answered have neither a plan nor a leader.
+// Says on stderr why the daemons that answered have neither a plan nor a
+// leader.
 int FailWithoutPlan(const std::vector<DaemonPlan>& plans) {
   const DaemonPlan* newest = NewestOf(plans);
   for (const DaemonPlan& plan : plans) {
@@ -149,7 +150,8 @@ absl::StatusOr<wire::SteerT> SteerOf(const SteerOptions& options) {
   steer.apply = options.apply;
   steer.unpin = options.unpin;
   if (options.pin.empty()) return steer;
-  // A model's name may contain the sign; a GPU's does not.
+  // Splits at the last "=", since a model's name may contain one and a GPU's
+  // does not.
   const size_t sign = options.pin.rfind('=');
   if (sign == std::string::npos || sign == 0 ||
       sign + 1 == options.pin.size()) {

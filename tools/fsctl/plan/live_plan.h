@@ -12,7 +12,7 @@
 
 namespace fineserve::fsctl {
 
-// Orders that `fsctl plan` may give the leader, one at a time.
+// The orders that `fsctl plan` can give the leader, one at a time.
 struct SteerOptions {
   bool freeze = false;
   bool thaw = false;
@@ -21,14 +21,14 @@ struct SteerOptions {
   std::string unpin;  // a model; empty: none
 };
 
-// The flags that are given, such as "--freeze".
+// Returns the flags that are given, such as "--freeze".
 std::vector<std::string> FlagsOf(const SteerOptions& options);
 
-// The message with these orders. InvalidArgument, with the fix, if --pin cannot
-// be read.
+// Returns the message with these orders. InvalidArgument, with the fix, if
+// --pin cannot be parsed.
 absl::StatusOr<wire::SteerT> SteerOf(const SteerOptions& options);
 
-// The outcome of an order, in one line.
+// Returns the outcome of an order, in one line.
 std::string SteeredText(const wire::SteerT& steer);
 
 struct LivePlanOptions {
@@ -36,14 +36,14 @@ struct LivePlanOptions {
   SteerOptions steer;
 };
 
-// At most one of them may be given, and none with a file to plan.
-// InvalidArgument, with the fix, if not so.
+// Checks that at most one of the options is given, and none together with a
+// file to plan. Otherwise returns InvalidArgument, with the fix.
 absl::Status CheckLivePlanOptions(const LivePlanOptions& options,
                                   const std::string& file);
 
 // `fsctl plan` without a file: shows the plan in force or its history, or gives
-// the leader an order. Returns the exit code: 1 if there is no plan, or a
-// daemon is silent.
+// the leader an order. Returns the exit code: 1 if there is no plan, or if a
+// daemon does not answer.
 int RunLivePlan(const Globals& globals, const LivePlanOptions& options);
 
 }  // namespace fineserve::fsctl

@@ -34,7 +34,8 @@ std::string Number(double value) {
   return std::isfinite(value) ? absl::StrFormat("%.3g", value) : "-";
 }
 
-// Fate of the process of a place that is off; empty: none is known.
+// Returns what has become of the process of a place that is off; empty if that
+// is not known.
 std::string RestOf(const std::vector<DaemonPlan>& daemons,
                    const wire::PlannedPlaceT& place) {
   if (place.state != wire::PlaceState::kOff) return "";
@@ -188,7 +189,8 @@ Json DaemonsJson(const std::vector<DaemonPlan>& daemons) {
   return all;
 }
 
-// Among the daemons that answered and `may_be`, the one with the newest plan.
+// Among the daemons that answered and for which `may_be` is true, returns the
+// one with the newest plan.
 template <typename MayBe>
 const DaemonPlan* Best(const std::vector<DaemonPlan>& daemons,
                        const MayBe& may_be) {
@@ -264,10 +266,10 @@ std::string LivePlanJson(const std::vector<DaemonPlan>& daemons) {
 
 namespace {
 
-// A line has a plan, its places, and the fields of each place.
+// The levels of a line: a plan, its places, and the fields of each place.
 constexpr int kDepth = 3;
 
-// Makes every text printable that may be in a line of history.
+// Makes every text in a line of history printable.
 Json CleanJson(const Json& json) {
   if (json.is_string()) {
     const auto& text = json.get_ref<const std::string&>();
@@ -285,8 +287,8 @@ Json CleanJson(const Json& json) {
   return clean;
 }
 
-// The plan of a line; a line that cannot be read becomes a plan with the line
-// as its reason.
+// Returns the plan of a line; if the line cannot be parsed, a plan with the
+// line as its reason.
 Json PlanOf(const std::string& line) {
   const auto is_shallow = [](int depth, Json::parse_event_t, Json&) {
     return depth <= kDepth;

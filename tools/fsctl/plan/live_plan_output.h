@@ -15,25 +15,26 @@ struct DaemonPlan {
   wire::PlanStateT state;
   std::string trouble;  // why it says nothing; empty: it does
 
-  // The number of the plan that it applies; 0: none.
+  // The number of the plan that the daemon applies; 0 if none.
   uint64_t number() const { return state.plan ? state.plan->number : 0; }
 };
 
-// Among the daemons that answered: the one with the highest plan number, and
-// the leader (of two, the one with the higher plan number). Null if there is
-// none.
+// Return, among the daemons that answered, the one with the highest plan
+// number, and the leader (if there are two, the one with the higher plan
+// number). Null if there is none.
 const DaemonPlan* NewestOf(const std::vector<DaemonPlan>& daemons);
 const DaemonPlan* LeaderOf(const std::vector<DaemonPlan>& daemons);
 
-// Why a daemon that does not lead is silent, or is not planned for, made
-// printable; empty if it is well.
+// Says why a daemon that does not lead is silent, or is not planned for.
+// Printable; empty if nothing is wrong.
 std::string TroubleOf(const DaemonPlan& daemon);
 
-// Output of `fsctl plan` without a file. One of `daemons` has answered.
+// Output of `fsctl plan` without a file. At least one of `daemons` has
+// answered.
 std::string LivePlanText(const std::vector<DaemonPlan>& daemons, bool color);
 std::string LivePlanJson(const std::vector<DaemonPlan>& daemons);
 
-// The last `most` plans of a leader's history, newest last.
+// Shows the last `most` plans of a leader's history, newest last.
 std::string HistoryText(const wire::PlanStateT& leader, uint32_t most,
                         bool color);
 std::string HistoryJson(const wire::PlanStateT& leader, uint32_t most);

@@ -16,7 +16,8 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Beyond this many models times GPUs, reasons are sought for one model only.
+// Beyond this number of models times GPUs, reasons are sought for one model
+// only.
 constexpr size_t kAllReasons = 100'000;
 
 plan::Options OptionsOf(const PlanOptions& o, const plan::Snapshot& s) {

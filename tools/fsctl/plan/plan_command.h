@@ -11,7 +11,8 @@ namespace fineserve::fsctl {
 
 struct PlanOptions {
   LivePlanOptions live;
-  // The rest is about a file to plan; empty: the plan in force.
+  // File to plan, to which the options below apply; if empty, the plan in force
+  // is shown.
   std::string file;
   std::string policy = "fineserve-opt";
   std::string footprint = "paper";  // or "released"
@@ -21,8 +22,8 @@ struct PlanOptions {
   std::string svg_path;  // empty: none
 };
 
-// `fsctl plan`: plans what a file describes or, without one, RunLivePlan.
-// Returns the exit code: 1 if a model finds no place.
+// `fsctl plan`: plans the setup that a file describes; without a file, calls
+// RunLivePlan. Returns the exit code: 1 if a model finds no place.
 int RunPlan(const Globals& globals, const PlanOptions& options);
 
 }  // namespace fineserve::fsctl

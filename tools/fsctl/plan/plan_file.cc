@@ -54,7 +54,7 @@ Setter Nodes(const std::string& path, plan::Snapshot* s) {
   });
 }
 
-// A node without a GPU is a mistake in its name.
+// Rejects a node without a GPU, since its name must be mistyped.
 absl::Status Check(const plan::Snapshot& s) {
   for (const plan::Node& node : s.nodes) {
     const bool known = std::any_of(

@@ -91,7 +91,8 @@ std::string GpuTable(const plan::Snapshot& s, const plan::Plan& plan,
   return table.Render(color);
 }
 
-// Empty if no node's host memory is known.
+// Returns the table of the nodes' host memory; empty if it is known for no
+// node.
 std::string NodeTable(const plan::Plan& plan, bool color) {
   if (plan.hosts.empty()) return "";
   TextTable table({"NODE", ">HOST MEMORY", ">PROCESSES", ">STORE", ">FREE"});
@@ -153,7 +154,7 @@ const char* WhyName(plan::NotResting::Why why) {
   return "";
 }
 
-// Adds what rests, if a node's host memory is known.
+// Adds the resting processes if a node's host memory is known.
 void AddResting(const plan::Plan& plan, Json* json) {
   if (plan.hosts.empty()) return;
   Json hosts = Json::array(), resting = Json::array(),
@@ -322,7 +323,7 @@ std::string Escaped(const std::string& text) {
       text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
 }
 
-// A piece of a bar; its title shows up under the pointer.
+// Draws the pieces of a bar. The title of a piece shows up under the pointer.
 class Bar {
  public:
   Bar(double y, double scale, std::string* svg)

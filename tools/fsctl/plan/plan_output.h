@@ -9,7 +9,7 @@
 
 namespace fineserve::fsctl {
 
-// Division of a GPU's memory. Bytes.
+// Division of a GPU's memory, in bytes.
 struct GpuUse {
   std::string gpu;
   double capacity = 0;
@@ -21,7 +21,7 @@ struct GpuUse {
   std::vector<Resident> residents;
   std::vector<Resident> resting = {};  // contexts alone
 
-  // Memory that is not guaranteed to any resident.
+  // Returns the memory that is not guaranteed to any resident.
   double Contested() const;
 };
 std::vector<GpuUse> UseOf(const plan::Snapshot& snapshot,
@@ -35,8 +35,8 @@ std::string PlanJson(const plan::Snapshot& snapshot, const plan::Plan& plan);
 // Effect of --what-if, in one line.
 std::string WhatIfText(const plan::Plan& before, const plan::Plan& after);
 
-// A bar for each GPU: weights, activations and floors of its models, then the
-// contested memory. A whole SVG file.
+// Returns a complete SVG file with a bar for each GPU: weights, activations and
+// floors of its models, then the contested memory.
 std::string PlanSvg(const plan::Snapshot& snapshot, const plan::Plan& plan);
 
 }  // namespace fineserve::fsctl

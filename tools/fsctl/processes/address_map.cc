@@ -20,7 +20,8 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Printable: a file name may hold any bytes.
+// Returns the file's name made printable, since a file name may contain any
+// bytes.
 std::string BaseName(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
   return abi::Printable(name.data(), name.size());
@@ -79,8 +80,8 @@ std::string AddressMap::Name(uint64_t address) const {
 std::string AddressMap::FunctionName(const std::string& path,
                                      uint64_t offset) const {
   if (root_.empty()) return "";
-  // A return address: one byte less is in the call, which may be the last
-  // instruction of its function.
+  // A return address may follow the last instruction of its function; the byte
+  // before it is inside the call.
   return offset == 0 ? "" : SymbolsOf(path).Name(offset - 1);
 }
 
@@ -120,7 +121,7 @@ namespace {
 // Mappings begin at multiples of a memory page.
 constexpr uint64_t kMappingMask = 4095;
 
-// The T at `offset`; all zero if the file ends before it does.
+// Returns the T at `offset`; all zero if the file ends before it does.
 template <typename T>
 T At(const std::string& file, uint64_t offset) {
   T value = {};
@@ -130,7 +131,7 @@ T At(const std::string& file, uint64_t offset) {
   return value;
 }
 
-// The text up to a NUL or the end of the file.
+// Returns the text up to a NUL or the end of the file.
 std::string TextAt(const std::string& file, uint64_t offset) {
   if (offset >= file.size()) return "";
   const char* text = file.data() + offset;
@@ -198,7 +199,8 @@ void CodeSymbols::AddTable(const std::string& file, uint64_t section_offset,
     const std::string name = TextAt(file, strings + s.st_name);
     if (name.empty()) continue;
     if (type == STT_OBJECT) {
-      // C++ libraries have a vtable and type information for every class.
+      // Skips C++ names, since C++ libraries have a vtable and type information
+      // for every class.
       if (absl::StartsWith(name, "_Z")) continue;
       variables_.try_emplace(name, s.st_value);
     } else {

@@ -11,19 +11,19 @@
 namespace fineserve::fsctl {
 
 // The functions and variables of one ELF file, from its .symtab and .dynsym.
-// Trusts nothing in the file: a process may map any file.
+// Does not trust the file's content, since a process may map any file.
 class CodeSymbols {
  public:
-  // Reads a 64-bit ELF file of this machine's byte order. Takes nothing from
-  // any other file, and nothing that points outside of the file.
+  // Reads a 64-bit ELF file of this machine's byte order. Ignores any other
+  // file, and everything that points outside the file.
   static CodeSymbols Read(const std::string& path);
   static CodeSymbols Parse(const std::string& file);
 
-  // The demangled function at `offset` from the file's lowest mapping:
+  // Returns the demangled function at `offset` from the file's lowest mapping:
   // "a::b(int)+0x12"; empty if there is none.
   std::string Name(uint64_t offset) const;
-  // The offset of a variable of C from the file's lowest mapping; nullopt if
-  // there is none of this name.
+  // Returns the offset of a C variable from the file's lowest mapping; nullopt
+  // if there is none of this name.
   absl::optional<uint64_t> OffsetOf(const std::string& variable) const;
 
  private:
@@ -39,9 +39,9 @@ class CodeSymbols {
   std::map<std::string, uint64_t> variables_;  // virtual addresses
 };
 
-// The files that a process has mapped; gives instruction pointers names. Shows
-// the process as it is now: a module that was unloaded after a stack was
-// captured is missing.
+// The files that a process has mapped. Names instruction pointers. Shows the
+// process as it is now: a module that was unloaded after a stack was captured
+// is missing.
 class AddressMap {
  public:
   struct Place {
@@ -53,30 +53,30 @@ class AddressMap {
   // Parses the text of /proc/PID/maps; skips malformed lines.
   static AddressMap Parse(const std::string& maps);
 
-  // "libtorch_cuda.so+0x1234", with the offset from the module's lowest mapping
-  // (which addr2line takes for a shared object); the bare address if no file is
-  // mapped there.
+  // Returns "libtorch_cuda.so+0x1234", with the offset from the module's lowest
+  // mapping (as addr2line expects it for a shared object); the bare address if
+  // no file is mapped there.
   std::string Name(uint64_t address) const;
   Place PlaceOf(uint64_t address) const;
-  // The lowest mapping of the file that is mapped at `address`; nullopt if none
-  // is.
+  // Returns the lowest mapping of the file that is mapped at `address`; nullopt
+  // if no file is mapped there.
   absl::optional<uint64_t> BaseOf(uint64_t address) const;
 
-  // Makes both give functions, too: "a::b(int)+0x12 (libtorch_cuda.so+0x1234)".
-  // `root` is the process's root folder, /proc/PID/root. A file is read when
-  // its first address is named.
+  // Makes Name and PlaceOf return functions too: "a::b(int)+0x12
+  // (libtorch_cuda.so+0x1234)". `root` is the process's root folder,
+  // /proc/PID/root. A file is read when its first address is named.
   void NameFunctionsUnder(const std::string& root) { root_ = root; }
 
-  // The path of the first mapped file whose name has this prefix; empty if
-  // there is none.
+  // Returns the path of the first mapped file whose name has this prefix; empty
+  // if there is none.
   std::string PathOf(const std::string& name_prefix) const;
 
-  // The address of a variable of the file at `path` that is mapped; nullopt if
-  // that has none of this name.
+  // Returns the address of a variable of the mapped file at `path`; nullopt if
+  // the file has none of this name.
   absl::optional<uint64_t> AddressOf(const std::string& path,
                                      const std::string& variable) const;
 
-  // True if a file of this name (without folders) is mapped.
+  // True if a file of this name (without its folder) is mapped.
   bool HasModule(const std::string& name) const;
 
  private:

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kMostOutput = 64 << 10;
 
-// Reads until end of file. False if the deadline came first.
+// Reads until the end of the file. False if the deadline passes first.
 bool ReadAll(int fd, absl::Time deadline, std::string* output) {
   for (;;) {
     const auto left = absl::ToInt64Milliseconds(deadline - SteadyNow());
@@ -49,8 +49,8 @@ int Write(int fd, const std::string& text) {
   return write(fd, text.data(), text.size()) < 0 ? 1 : 0;
 }
 
-// The read end of a pipe that holds `text` and then ends. A pipe takes 64 KiB
-// at once.
+// Returns the read end of a pipe that holds `text` and then ends. `text` must
+// fit into the pipe's 64 KiB.
 driver::Descriptor PipeWith(const std::string& text) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return driver::Descriptor();
@@ -118,7 +118,8 @@ ChildResult RunChild(const std::function<int(int output)>& body,
   driver::Descriptor read_end(ends[0]);
   driver::Descriptor write_end(ends[1]);
   const pid_t pid = fork();
-  // _exit: the parent's buffers and exit handlers are not the child's.
+  // Calls _exit, since the child must not flush the parent's buffers or run its
+  // exit handlers.
   if (pid == 0) _exit(body(write_end.get()));
   write_end.Reset();
   if (pid < 0) return {"", kExitNotFound};

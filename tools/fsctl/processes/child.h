@@ -10,7 +10,7 @@
 
 namespace fineserve::fsctl {
 
-// Exit codes that shells use for the failures of execvp.
+// Exit codes that shells use when execvp fails.
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
 
@@ -18,7 +18,7 @@ inline constexpr int kExitNotFound = 127;
 using Environment = std::vector<std::pair<std::string, std::string>>;
 void SetEnvironment(const Environment& environment);
 
-// Makes `fd` standard output and standard error; does nothing if it is not
+// Makes `fd` standard output and standard error. Does nothing if `fd` is not
 // open.
 void RedirectOutput(int fd);
 
@@ -38,14 +38,14 @@ struct ChildResult {
   bool succeeded() const { return exit_code == 0 && signal == 0; }
 };
 
-// Forks a child that runs `body` with the write end of a pipe as its argument
-// and exits with what it returns. Waits for it to end, and kills it after
+// Forks a child that calls `body` with the write end of a pipe and exits with
+// the value that `body` returns. Waits for the child to end, and kills it after
 // `timeout`. The calling process must have a single thread.
 ChildResult RunChild(const std::function<int(int output)>& body,
                      absl::Duration timeout);
 
-// The same for a function whose answer is the child's output: libraries that it
-// loads, and damage that it does, stay in the child.
+// As RunChild, for a function that returns the child's output: libraries that
+// it loads, and damage that it does, stay in the child.
 ChildResult AskChild(const std::function<std::string()>& answer,
                      absl::Duration timeout);
 

@@ -26,8 +26,8 @@ struct ProbedDriver {
 // state, and a driver that crashes or hangs becomes a Status.
 absl::StatusOr<ProbedDriver> ProbeDriver(const std::string& library,
                                          absl::Duration timeout);
-// The same for all of the machine's devices, in the order of their PCI bus ids,
-// whatever this process's environment says about devices.
+// As ProbeDriver, for all of the machine's devices, in the order of their PCI
+// bus ids, whatever this process's environment says about devices.
 absl::StatusOr<ProbedDriver> ProbeAllDevices(const std::string& library,
                                              absl::Duration timeout);
 

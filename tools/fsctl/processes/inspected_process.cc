@@ -122,7 +122,8 @@ namespace fs = std::filesystem;
 
 constexpr int kGroupField = 5;  // of /proc/PID/stat
 
-// A socket's number, in the name of a descriptor's file and in the tables.
+// The number of a socket, which appears in the link of a descriptor and in the
+// tables.
 using Inode = uint64_t;
 
 // proc(5): "sl local_address rem_address st … inode", where the address is
@@ -142,7 +143,8 @@ std::map<Inode, uint16_t> PortsIn(const std::string& table) {
 }
 
 void AddPorts(const std::string& process, std::set<uint16_t>* ports) {
-  // Its own network, which may be a container's.
+  // Reads the tables of the process's network namespace, which may be a
+  // container's.
   std::map<Inode, uint16_t> known = PortsIn(process + "/net/tcp");
   known.merge(PortsIn(process + "/net/tcp6"));
   std::error_code e;
@@ -204,7 +206,7 @@ std::vector<Hierarchy> FreezingHierarchies(const std::string& mounts) {
   return found;
 }
 
-// The process's cgroup in a hierarchy; empty: it has none there.
+// Returns the process's cgroup in a hierarchy; empty if it has none there.
 std::string CgroupIn(const Hierarchy& hierarchy, const std::string& cgroups) {
   for (const absl::string_view line : absl::StrSplit(cgroups, '\n')) {
     const std::vector<std::string> parts =
@@ -220,8 +222,8 @@ std::string CgroupIn(const Hierarchy& hierarchy, const std::string& cgroups) {
   return "";
 }
 
-// The command that thaws the cgroup; empty if it is not frozen. Quoted, since a
-// cgroup's maker chooses its name.
+// Returns the command that thaws the cgroup; empty if it is not frozen. The
+// path is quoted, since the creator of a cgroup chooses its name.
 std::string ThawingCommand(const std::string& folder, bool is_v2) {
   const std::string own =
       folder + (is_v2 ? "/cgroup.freeze" : "/freezer.self_freezing");

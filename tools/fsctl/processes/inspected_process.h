@@ -15,26 +15,27 @@
 
 namespace fineserve::fsctl {
 
-// "its descriptor table is full (994 of 1024); …", if the process accepts no
-// connection for want of descriptors. Empty if it does, or if this user may not
-// see it.
+// Returns "its descriptor table is full (994 of 1024); …" if the process
+// accepts no connection for lack of descriptors. Empty if it accepts some, or
+// if this user may not see that.
 std::string FullDescriptorTable(pid_t pid);
 
-// fsctl's reads of another process.
+// Functions with which fsctl reads another process.
 
-// Ok if the process exists and this user may inspect it; else NotFound or
-// PermissionDenied, with what to do.
+// Returns ok if the process exists and this user may inspect it; otherwise
+// NotFound or PermissionDenied, with what to do.
 absl::Status CheckProcess(pid_t pid);
 
-// The child processes of all its threads. Empty also where the kernel does not
-// say.
+// Returns the child processes of all its threads. Also empty if the kernel does
+// not list them.
 std::set<pid_t> ChildrenOf(pid_t pid);
 
-// The files that the process has mapped, with the names of their functions.
+// Returns the files that the process has mapped, with the names of their
+// functions.
 AddressMap ReadMap(pid_t pid);
 
-// A memfd that a process holds, opened for reading. NotFound if the process has
-// closed it in the meantime.
+// Opens a memfd that a process holds, for reading. NotFound if the process has
+// closed it by now.
 absl::StatusOr<driver::Descriptor> OpenHeld(const abi::Holder& holder);
 
 using abi::FindScoreboard;
@@ -46,24 +47,25 @@ struct LinkText {
 };
 const LinkText& TextOf(abi::LinkState state);
 
-// All bytes of a file; empty if it cannot be read, such as one of a process
-// that has just ended.
+// Returns all bytes of a file; empty if it cannot be read, such as a file of a
+// process that has just ended.
 std::string ReadFile(const std::string& path);
 
-// The last line with text in it that begins in the last 4 KiB of an open file
+// Returns the last line with text that begins in the last 4 KiB of an open file
 // and not before `begin`; empty if there is none.
 std::string LastLine(int file, off_t begin = 0);
 
-// TCP ports of this machine at which processes of this process group listen, as
-// far as /proc shows them to this user.
+// Returns the TCP ports of this machine at which processes of this process
+// group listen, as far as /proc shows them to this user.
 std::set<uint16_t> ListeningPorts(pid_t group);
 
-// A command that thaws the cgroup that keeps a process frozen, its own or one
-// above it, of version 1 or 2: "echo 0 >'/sys/fs/cgroup/…/cgroup.freeze'".
-// Empty if none does, as far as this user can see.
+// Returns a command that thaws the cgroup that keeps a process frozen (the
+// process's cgroup or one above it, of version 1 or 2): "echo 0
+// >'/sys/fs/cgroup/…/cgroup.freeze'". Empty if no cgroup does, as far as this
+// user can see.
 std::string ThawCommand(pid_t pid);
 
-// The same from the text of /proc/PID/cgroup and of /proc/self/mountinfo.
+// The same, from the text of /proc/PID/cgroup and of /proc/self/mountinfo.
 std::string ThawCommand(const std::string& cgroups, const std::string& mounts);
 
 }  // namespace fineserve::fsctl

@@ -10,7 +10,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// The folder of this executable.
+// Returns the folder of this executable.
 std::filesystem::path Here() {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();

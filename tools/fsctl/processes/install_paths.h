@@ -14,11 +14,11 @@ inline constexpr char kShimName[] = "libfineserve_shim.so";
 // executable.
 std::vector<std::string> ShimPlaces();
 
-// The first of ShimPlaces that exists; empty if none does.
+// Returns the first of ShimPlaces that exists; empty if none does.
 std::string FindShim();
 
-// fineserved beside this executable; "fineserved", to be looked up in $PATH, if
-// there is none.
+// Returns the path of fineserved beside this executable; if there is none,
+// "fineserved", to be looked up in $PATH.
 std::string FindDaemonProgram();
 
 }  // namespace fineserve::fsctl

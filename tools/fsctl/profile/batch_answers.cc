@@ -114,7 +114,8 @@ absl::StatusOr<Sample> ReadAnswers(Clock::time_point start,
         " tokens, before all had begun: the engine queues such a batch (its KV "
         "or its most sequences), or stops early; give smaller --batches"));
   }
-  // Several tokens may come as one event, and a chat's role as one more.
+  // One event may carry several tokens, and a chat has one further event for
+  // the role.
   const double tokens_an_event =
       std::max(1.0, static_cast<double>(last->output_tokens) /
                         static_cast<double>(last->events.size()));

@@ -24,11 +24,12 @@ namespace fineserve::fsctl {
 absl::StatusOr<Sample> ReadAnswers(openai::Clock::time_point start,
                                    const std::vector<openai::Answer>& answers);
 
-// OK if the answer is a whole stream with token counts.
+// Returns OK if the answer is a complete stream with token counts.
 absl::Status CheckAnswer(const openai::Answer& answer);
 
-// The message in OpenAI's {"error": {"message": …}}, vLLM's {"message": …} or
-// FastAPI's {"detail": …}; else the body's beginning. On one line.
+// Returns the message in OpenAI's {"error": {"message": …}}, vLLM's {"message":
+// …} or FastAPI's {"detail": …}; otherwise the beginning of the body. On one
+// line.
 std::string ErrorMessage(const std::string& body);
 
 }  // namespace fineserve::fsctl

@@ -16,9 +16,9 @@ using sched::ProfileFit;
 constexpr uint32_t kUsualChunk = 2048;  // a fleet file's, too
 constexpr uint32_t kLeastChunk = 256;
 constexpr uint32_t kMostChunk = 1 << 16;
-// Another chunk is believed if it leaves at most this part of the error.
-// Heuristic: a chunk larger than all batches changes nothing, and noise may
-// favour any.
+// Another chunk is accepted only if it leaves at most this fraction of the
+// error. Heuristic: a chunk larger than all batches changes nothing, and noise
+// may favour any.
 constexpr double kClearlyBetter = 0.75;
 // The affine form errs by 3.8 to 13.7 % on measured engines
 // (profile_fit_test.cc).

@@ -11,7 +11,7 @@
 
 namespace fineserve::fsctl {
 
-// Conclusions from the samples, with the user's own figures.
+// Conclusions from the samples, together with the user's own figures.
 struct Conclusion {
   config::MeasuredProfile profile;
   bool chunk_found = false;  // by which chunk fits best; else given
@@ -19,10 +19,10 @@ struct Conclusion {
   std::vector<std::string> warnings;
 };
 
-// Medians of each point's samples, and the fit through them
+// Takes the median of each point's samples and fits them
 // (daemon/scheduling/local/predict/profile_fit.h). Points without samples are
-// left out. `chunk_tokens` 0: 2048, or the power of two that fits clearly
-// better. InvalidArgument, with the fix, if what is left is too little.
+// left out. If `chunk_tokens` is 0, uses 2048, or the power of two that fits
+// clearly better. InvalidArgument, with the fix, if too few points are left.
 absl::StatusOr<Conclusion> Conclude(const std::vector<PointSamples>& points,
                                     uint32_t chunk_tokens);
 

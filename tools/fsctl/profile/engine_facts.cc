@@ -40,7 +40,8 @@ std::string Names(const std::vector<ServedModel>& models) {
                        });
 }
 
-// Sums the metric's values over its labels; nullopt if it is not there.
+// Returns the sum of the metric's values over its labels; nullopt if there is
+// no such metric.
 absl::optional<double> SumOf(absl::string_view metrics,
                              absl::string_view name) {
   absl::optional<double> sum;
@@ -100,8 +101,8 @@ WordRate RateOf(CountedPrompt a, CountedPrompt b) {
   WordRate rate;
   rate.tokens_a_word =
       (double{1} * b.tokens - a.tokens) / (double{1} * b.words - a.words);
-  // For an engine that cuts prompts, or counts them oddly, takes a word for a
-  // token.
+  // If an engine truncates prompts or counts them oddly, assumes one token per
+  // word.
   if (!(rate.tokens_a_word > 0)) return {};
   rate.fixed_tokens = a.tokens - rate.tokens_a_word * a.words;
   return rate;

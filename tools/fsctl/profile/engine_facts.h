@@ -17,14 +17,14 @@ struct ServedModel {
   uint32_t most_tokens = 0;  // of prompt and answer; 0: not known
 };
 
-// Reads the answer to GET /v1/models, and chooses `wanted` from it, or, if that
-// is empty, the only one. A server without that page serves `wanted`. Errors
-// are one line with the fix.
+// Reads the answer to GET /v1/models, and chooses `wanted` from it or, if that
+// is empty, the only model. If the server lacks that page, assumes that it
+// serves `wanted`. Errors are one line with the fix.
 absl::StatusOr<ServedModel> ChooseModel(const openai::Page& page,
                                         const std::string& wanted);
 
-// Requests that the engine runs or holds back, from vLLM's names in Prometheus
-// text; nullopt if it does not tell.
+// Returns the requests that the engine runs or holds back, by vLLM's names in
+// Prometheus text; nullopt if the text lacks them.
 absl::optional<double> RequestsInside(absl::string_view metrics);
 
 // Number of tokens in a prompt as a function of its words.
@@ -32,7 +32,8 @@ struct WordRate {
   double tokens_a_word = 1;
   double fixed_tokens = 0;  // of a chat's template, or at the beginning
 
-  // Number of words whose prompt comes nearest to `tokens`; at least 1.
+  // Returns the number of words whose prompt comes nearest to `tokens`; at
+  // least 1.
   uint32_t WordsFor(uint32_t tokens) const;
 };
 

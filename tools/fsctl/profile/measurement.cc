@@ -29,9 +29,9 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Sends batches to an engine, one after the other, over connections that are
-// kept. SIGINT and SIGTERM end the batch under way and every later one.
-// Confined to one thread.
+// Sends batches to an engine, one after the other, over persistent connections.
+// SIGINT and SIGTERM end the current batch and every later one. Confined to one
+// thread.
 class BatchRun {
  public:
   struct Subject {
@@ -40,16 +40,17 @@ class BatchRun {
     bool chat = false;
   };
 
-  // Another `seed` gives other prompts, so that earlier measurements' entries
-  // in a prefix cache do not count.
+  // A different `seed` gives different prompts, so that a prefix cache has no
+  // entries from earlier measurements.
   BatchRun(Subject subject, uint64_t seed);
 
-  // Sends `batch` prompts of `words` words at once, and waits for the ends of
-  // their answers. Cancelled after a signal; other errors as ReadAnswers'.
+  // Sends `batch` prompts of `words` words at once, and waits for all answers
+  // to end. Cancelled after a signal; otherwise the errors of ReadAnswers.
   absl::StatusOr<Sample> Run(uint32_t batch, uint32_t words,
                              uint32_t output_tokens);
 
-  // Returns the number of tokens in a prompt of `words` words. Errors as Run's.
+  // Returns the number of tokens in a prompt of `words` words. Same errors as
+  // Run.
   absl::StatusOr<CountedPrompt> Count(uint32_t words);
 
  private:
@@ -125,12 +126,12 @@ absl::StatusOr<CountedPrompt> BatchRun::Count(uint32_t words) {
 using openai::Clock;
 
 constexpr std::chrono::seconds kPagePatience{5};
-// An engine counts a request that has ended for a moment longer.
+// An engine still counts a request for a moment after the request has ended.
 constexpr int kBusyLooks = 10;
 constexpr std::chrono::milliseconds kBetweenLooks{100};
 constexpr uint32_t kFewWords = 32, kMoreWords = 128;
 
-// The progress on standard error.
+// Shows the progress on standard error.
 class Display {
  public:
   Display(bool on_terminal, double budget_s)
@@ -145,7 +146,8 @@ class Display {
     if (!on_terminal_) return;
     winsize size = {};
     const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0;
-    // The last column is left free, or some terminals begin a new line.
+    // Leaves the last column free, since some terminals begin a new line after
+    // it.
     const size_t columns = known && size.ws_col > 1 ? size.ws_col - 1u : 79;
     const std::string text =
         ProgressText({done, all, elapsed_s(), budget_s_, now}, columns);
@@ -184,8 +186,8 @@ absl::optional<double> RequestsNow(const openai::Target& target) {
   return RequestsInside(page->body);
 }
 
-// FailedPrecondition while other requests are in the engine. OK if it does not
-// tell, having said so once.
+// Returns FailedPrecondition while other requests are in the engine. Returns OK
+// if the engine does not report them, and says so the first time.
 absl::Status CheckIdle(const MeasurementPlan& plan, bool is_first) {
   if (plan.even_if_busy) return absl::OkStatus();
   double inside = 0;
@@ -207,7 +209,7 @@ absl::Status CheckIdle(const MeasurementPlan& plan, bool is_first) {
       inside));
 }
 
-// The measurement of an engine whose model is known.
+// Measures an engine whose model is known.
 class Rounds {
  public:
   Rounds(const MeasurementPlan& plan, const std::string& model,
@@ -238,7 +240,8 @@ class Rounds {
   std::vector<PointSamples> Take() { return std::move(points_); }
 
  private:
-  // Learns how long prompts become, and lets the engine meet its largest batch.
+  // Learns how long prompts become, and sends the engine its largest batch
+  // once.
   absl::Status WarmUp() {
     display_.Show(0, RepetitionsLeft(points_), "warming up");
     const auto few = run_.Count(kFewWords);

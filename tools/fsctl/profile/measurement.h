@@ -28,9 +28,9 @@ struct Measured {
 
 // Measures a running engine: finds its model, checks that it is idle, counts
 // the tokens of words, warms it up, and then repeats the points in turn until
-// they agree or the time is over. Progress goes to standard error: one line
-// that is drawn again and again on a terminal, else a line per batch. Errors
-// are one line with the fix; Cancelled after SIGINT or SIGTERM.
+// they agree or the time is over. Progress goes to standard error: on a
+// terminal one line that is redrawn, otherwise a line per batch. Errors are one
+// line with the fix; Cancelled after SIGINT or SIGTERM.
 absl::StatusOr<Measured> Measure(const MeasurementPlan& plan, bool on_terminal);
 
 }  // namespace fineserve::fsctl

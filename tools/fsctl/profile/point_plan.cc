@@ -11,7 +11,7 @@ namespace {
 
 // Steps that all sequences of a batch generate together.
 constexpr uint32_t kCommonSteps = 24;
-// The smallest chunk that engines are run with.
+// The smallest chunk with which engines are run.
 constexpr uint64_t kLeastEngineChunk = 512;
 
 bool IsWide(const std::vector<double>& values) {

@@ -34,40 +34,42 @@ struct PointSamples {
   std::string dropped;  // why it is no longer measured; empty: it is
 };
 
-// InvalidArgument, with the fix, unless a step's time can be fitted to such
-// points: two different batches at least, and no zeros.
+// Returns InvalidArgument, with the fix, unless a step's time can be fitted to
+// such points: at least two different batches, and no zeros.
 absl::Status CheckPoints(const std::vector<uint32_t>& batches,
                          const std::vector<uint32_t>& prompts);
 
-// Every batch with every prompt length, each once, the least work first. The
-// answers are long enough for all of a batch to generate together for some
-// steps, even if prompts are filled in small chunks.
+// Returns every combination of batch and prompt length once, the least work
+// first. The answers are long enough that all sequences of a batch generate
+// together for some steps, even if prompts are filled in small chunks.
 std::vector<PlannedPoint> PlanPoints(const std::vector<uint32_t>& batches,
                                      const std::vector<uint32_t>& prompts);
 
-// InvalidArgument if a point is longer than the engine's model takes (0: not
-// known).
+// Returns InvalidArgument if a point is longer than the engine's model allows
+// (0: not known).
 absl::Status CheckLengths(const std::vector<PlannedPoint>& points,
                           uint32_t model_tokens);
 
-// Repetitions of a point: at least, and at most if they differ widely.
+// Repetitions of a point: the least number, and the most, if they differ
+// widely.
 inline constexpr size_t kLeastRepetitions = 3;
 inline constexpr size_t kMostRepetitions = 7;
 inline constexpr double kWideSpread = 0.05;
 
-// The point to measure next: the one with the fewest repetitions, until none
-// needs more. So the remaining time is spread over all of them.
+// Returns the point to measure next: the one with the fewest repetitions, until
+// all have enough. This spreads the remaining time over all points.
 absl::optional<size_t> NextPoint(const std::vector<PointSamples>& points);
 
-// Repetitions that NextPoint still asks for, if no spread changes.
+// Returns the repetitions that NextPoint still asks for, if no spread changes.
 size_t RepetitionsLeft(const std::vector<PointSamples>& points);
 
-// The middle value, or the mean of the two in the middle; 0 of none.
-// Repetitions that something disturbed do not move it while they are fewer than
+// Returns the middle value, or the mean of the two middle values; 0 if there
+// are none. Disturbed repetitions do not move it while they are fewer than
 // half.
 double Median(std::vector<double> values);
 
-// The median distance from the median, in parts of the median; 0 of none.
+// Returns the median distance from the median, as a fraction of the median; 0
+// if there are no values.
 double Spread(const std::vector<double>& values);
 
 // One field of each.

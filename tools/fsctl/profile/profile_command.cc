@@ -30,8 +30,8 @@ struct ProfileOptions {
   std::string api_key_path;
   bool chat = false;
   bool even_if_busy = false;
-  // Written to the file, since no measurement over HTTP finds them; left out if
-  // 0.
+  // Written to the file as given, since they cannot be measured over HTTP; left
+  // out if 0.
   std::string architecture, quantisation;
   uint32_t tp = 1;
   std::string weights, activations;  // sizes as the user wrote them
@@ -92,7 +92,7 @@ absl::StatusOr<MeasurementPlan> ReadPlan(const ProfileOptions& o) {
   plan.points = PlanPoints(o.batches, o.prompts);
   plan.budget_s = o.budget_s;
   plan.even_if_busy = o.even_if_busy;
-  // Random, so that an engine's cache has no prompts of it; nothing else
+  // A random seed, so that the prompts are in no engine's cache. Nothing else
   // depends on the seed.
   plan.seed = uint64_t{std::random_device()()} << 32;
   return plan;
@@ -112,7 +112,8 @@ void AddGiven(const config::MeasuredProfile& reported,
 
 int Report(const Globals& globals, const ProfileOptions& options,
            const Conclusion& c) {
-  // Printed first: a full disk must not cost the measurement.
+  // Prints before it writes, so that the measurement is not lost if the disk is
+  // full.
   Print(globals.json ? ConclusionJson(c) : ConclusionText(c, globals.color));
   for (const std::string& warning : c.warnings) {
     fprintf(stderr, "fsctl: warning: %s\n", warning.c_str());
@@ -152,7 +153,7 @@ int RunProfile(const Globals& globals, const ProfileOptions& options) {
   return Report(globals, options, *c);
 }
 
-// Adds the options for the parts of a profile file that are not measured.
+// Adds the options for the values of a profile file that are not measured.
 void AddGiven(CLI::App* command, ProfileOptions* o) {
   const char* kGroup = "For the file, since it cannot be measured";
   command->add_option("--architecture", o->architecture, "Such as llama-3.1-8b")

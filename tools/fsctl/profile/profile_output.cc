@@ -29,13 +29,14 @@ std::string Milliseconds(double seconds) {
 
 double TokensPerSecond(const ProfilePoint& p) { return p.batch / p.step_s; }
 
-// As many digits as are significant, never with an exponent.
+// Formats with `digits` significant digits, never with an exponent.
 std::string Digits(double value, int digits) {
   if (value >= std::pow(10, digits - 1)) return absl::StrFormat("%.0f", value);
   return absl::StrFormat("%.*g", digits, value);
 }
 
-// "7600 µs ± 80": two standard errors, 95 % if errors are normal.
+// "7600 µs ± 80": the second number is two standard errors, which covers 95 %
+// if errors are normal.
 std::string Coefficient(double us, double standard_error_us) {
   const std::string text = absl::StrCat(Digits(us, 4), " µs");
   if (standard_error_us == 0) return text;

@@ -8,7 +8,7 @@
 
 namespace fineserve::fsctl {
 
-// Output of `fsctl profile`. Warnings are left to standard error.
+// Output of `fsctl profile`, without the warnings, which go to standard error.
 std::string ConclusionText(const Conclusion& conclusion, bool color);
 std::string ConclusionJson(const Conclusion& conclusion);
 
@@ -23,12 +23,12 @@ struct Progress {
 };
 std::string ProgressText(const Progress& progress, size_t columns);
 
-// Fails, with the reason, if the file clearly could not be written, or is not a
-// regular file, which WriteProfile would replace by one. To be called before
+// Fails, with the reason, if the file clearly cannot be written, or is not a
+// regular file, which WriteProfile would replace with one. Call it before
 // minutes of work.
 absl::Status CheckWritable(const std::string& path);
 
-// Replaces the file's content (base::ReplaceFile). An error says what to do.
+// Replaces the file's content (base::ReplaceFile). Errors say what to do.
 absl::Status WriteProfile(const std::string& path, const std::string& text);
 
 }  // namespace fineserve::fsctl

@@ -39,7 +39,8 @@ constexpr char kVisible[] = "CUDA_VISIBLE_DEVICES";
 // cuInit takes seconds on a machine with many GPUs.
 constexpr absl::Duration kDriverTimeout = absl::Seconds(30);
 
-// cuInit takes seconds on a machine with many GPUs, and so does a large pool.
+// cuInit takes seconds on a machine with many GPUs, and so does creating a
+// large pool.
 constexpr absl::Duration kStartTimeout = absl::Seconds(60);
 constexpr absl::Duration kStartPause = absl::Milliseconds(50);
 
@@ -48,8 +49,8 @@ absl::Status Unavailable(const std::string& what) {
       absl::StrCat("no fineserved is running, and none was started: ", what));
 }
 
-// Holds off other calls as long as it is open. The kernel closes it with the
-// process.
+// Takes the lock that holds off other calls as long as it is open. The kernel
+// closes it when the process ends.
 absl::StatusOr<driver::Descriptor> TakeTurn(const std::string& path) {
   driver::Descriptor lock(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -58,8 +59,8 @@ absl::StatusOr<driver::Descriptor> TakeTurn(const std::string& path) {
   return Unavailable(absl::StrCat("another fsctl holds ", path));
 }
 
-// In the child. Only standard input and output stay open: an inherited pipe
-// would stay open as long as the daemon runs.
+// Runs in the child. Keeps only the standard streams open, since an inherited
+// pipe would stay open as long as the daemon runs.
 void BecomeDaemon(const std::vector<std::string>& command, int log) {
   setsid();
   unsetenv("LD_PRELOAD");
@@ -69,8 +70,8 @@ void BecomeDaemon(const std::vector<std::string>& command, int log) {
   _exit(Exec(command));
 }
 
-// The pool that a daemon of the session `leader` serves: the supervisor leads
-// one.
+// Returns the pool that a daemon of the session `leader` serves. The supervisor
+// leads that session.
 absl::StatusOr<Pool> PoolOf(const std::string& folder, pid_t leader) {
   std::vector<absl::Status> troubles;
   for (const Pool& pool : LivePools(finding::ListSockets(folder), &troubles)) {
@@ -167,7 +168,8 @@ absl::Status StartDaemon(const std::string& gpu) {
            O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!log.valid()) return base::Cannot("open", log_path);
   const off_t begin = lseek(log.get(), 0, SEEK_END);
-  // Supervised, so that its pool outlives it and fsctl upgrade can replace it.
+  // The daemon is supervised, so that its pool outlives it and fsctl upgrade
+  // can replace it.
   const std::vector<std::string> command = {
       FindDaemonProgram(),
       "--supervise",

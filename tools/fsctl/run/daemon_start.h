@@ -11,24 +11,25 @@
 
 namespace fineserve::fsctl {
 
-// Environments in which a CUDA program sees only these GPUs, at least one, in
-// this order. The UUIDs are whole ("GPU-…" or "MIG-…"): CUDA takes their
-// beginnings too, but NVML does not, and programs hand the variable's value to
-// NVML (vLLM from 0.24 on). The program computes on the first. If the driver
-// lacks one of the others, the program does not see that one, or those behind
-// it.
+// Environments in which a CUDA program sees only these GPUs (at least one), in
+// this order. The UUIDs are complete ("GPU-…" or "MIG-…"): CUDA accepts
+// prefixes too, but NVML does not, and programs pass the variable's value to
+// NVML (vLLM from 0.24 on). The program computes on the first GPU. If the
+// driver lacks one of the others, the program sees neither that one nor those
+// after it.
 
-// For programs that take UUIDs there.
+// For programs that accept UUIDs in that variable.
 Environment VisibleByUuid(const std::vector<std::string>& uuids);
 
-// For programs that take only numbers there, and also use them as NVML's
-// indices (vLLM before 0.24): the GPUs' indices by PCI bus id, as in NVML.
-// `library` is the driver that the program will load. NotFound if that lacks
-// the first.
+// For programs that accept only numbers in that variable, and also use them as
+// NVML's indices (vLLM before 0.24): the GPUs' indices by PCI bus id, as in
+// NVML. `library` is the driver that the program will load. NotFound if the
+// driver lacks the first GPU.
 absl::StatusOr<Environment> VisibleByIndex(
     const std::vector<std::string>& uuids, const std::string& library);
 
-// The same among all of a machine's devices in that order; public for its test.
+// As VisibleByIndex, among all of a machine's devices in the order of PCI bus
+// ids. Public for its test.
 absl::StatusOr<Environment> IndicesAmong(const std::vector<std::string>& uuids,
                                          const ProbedDriver& driver);
 
@@ -43,9 +44,9 @@ absl::StatusOr<Environment> IndicesAmong(const std::vector<std::string>& uuids,
 // The calling process must have a single thread.
 absl::Status StartDaemon(const std::string& gpu);
 
-// The GPU in fineserved's words: `gpu`, or, if that is empty, "0", or
-// "emulated" if `library_path` (a list like $LD_LIBRARY_PATH; may be null) has
-// the folder of the emulated driver.
+// Returns the GPU as an argument of fineserved: `gpu` or, if that is empty,
+// "emulated" if `library_path` (a list like $LD_LIBRARY_PATH; may be null)
+// contains the folder of the emulated driver, otherwise "0".
 std::string GpuToServe(const std::string& gpu, const char* library_path,
                        const std::string& emulated_folder);
 

@@ -1,6 +1,6 @@
 #include "tools/fsctl/run/run_command.h"
 
-// `fsctl run`: becomes a command with the shim preloaded.
+// `fsctl run`: replaces itself with a command that has the shim preloaded.
 
 #include <errno.h>
 #include <string.h>
@@ -24,7 +24,8 @@ namespace {
 
 constexpr char kNoView[] = "0";  // a value of the environment, too, is off
 
-// LD_PRELOAD separates paths by blanks and colons, without any quoting.
+// Rejects a path with a blank or a colon: they separate paths in LD_PRELOAD and
+// cannot be quoted.
 absl::StatusOr<std::string> PreloadableShim() {
   const std::string shim = FindShim();
   if (shim.empty()) {
@@ -41,8 +42,8 @@ absl::StatusOr<std::string> PreloadableShim() {
   return shim;
 }
 
-// Several daemons are fine: an engine finds the one of its device. A daemon of
-// another version is not.
+// Several daemons are fine, since an engine finds the daemon of its device. A
+// daemon of another version is an error.
 absl::Status FillFromDaemon(const std::string& gpu, RunPlan* plan) {
   absl::StatusOr<Pool> pool = ChoosePool(gpu);
   const bool any_of_several =
@@ -59,8 +60,8 @@ absl::Status FillFromDaemon(const std::string& gpu, RunPlan* plan) {
   return absl::NotFoundError(DaemonTrouble(*pool));
 }
 
-// Users of `run` want an engine with a pool, so a missing daemon is started. A
-// daemon that is named by its socket is the user's to start.
+// Starts a daemon if there is none, since users of `run` want an engine with a
+// pool. If the user names a daemon by its socket, the user must start it.
 absl::Status FindOrStartDaemon(const Globals& globals,
                                const RunOptions& options, RunPlan* plan) {
   const absl::Status found = FillFromDaemon(globals.gpu, plan);
@@ -129,7 +130,7 @@ class RunFormatter : public CLI::Formatter {
 int RunRun(const Globals& globals, const RunOptions& options) {
   absl::StatusOr<RunPlan> plan = MakePlan(options);
   if (!plan.ok()) return Fail(kExitUsage, plan.status());
-  // No daemon is started for a program that does not exist.
+  // Starts no daemon for a program that does not exist.
   const std::string& program = options.command[0];
   if (!IsProgram(program) && access(program.c_str(), F_OK) != 0) {
     return Fail(kExitNotFound, program + ": command not found");

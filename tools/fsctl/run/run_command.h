@@ -13,8 +13,9 @@ struct RunOptions {
   std::vector<std::string> kv_sizes;  // as the user wrote them
   std::string view;                   // $FINESERVE_VIEW; empty: ChooseView
   std::vector<std::string> command;   // after "--"
-  // Whole UUIDs of the only GPUs that the command is to see, in the order in
-  // which it counts them; empty: as usual.
+  // Complete UUIDs of the only GPUs that the command sees, in the order in
+  // which it numbers them; if empty, the command sees the GPUs that it would
+  // see anyway.
   std::vector<std::string> gpu_uuids = {};
   bool gpu_by_index = false;  // the command takes no UUID
   bool no_daemon = false;     // start no fineserved if there is none

@@ -16,7 +16,7 @@ namespace fineserve::fsctl {
 
 namespace {
 
-// The loader takes the first that matches, so ours comes first.
+// The loader takes the first match, so ours comes first.
 std::string Prepend(const std::string& ours, const char* variable) {
   const char* now = getenv(variable);
   return now != nullptr && now[0] != '\0' ? absl::StrCat(ours, ":", now) : ours;
@@ -31,8 +31,8 @@ std::string FileName(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// Engines whose plugins are beside the shim: the name of their program, which
-// is that of their Python package, too.
+// Engines whose plugins are beside the shim, by the name of their program,
+// which is also the name of their Python package.
 constexpr absl::string_view kWithPlugin[] = {"vllm", "sglang"};
 
 bool PackageHasPlugin(absl::string_view package) {
@@ -50,7 +50,7 @@ bool ModuleHasPlugin(absl::string_view module) {
 
 // True if a Python interpreter with these arguments runs a plugin's engine. The
 // interpreter's short options -c, -m, -W and -X take a value, in the same word
-// or the next; no other does.
+// or the next; the others take none.
 bool PythonRunsPlugin(const std::vector<std::string>& command) {
   for (size_t i = 1; i < command.size(); ++i) {
     const std::string& word = command[i];

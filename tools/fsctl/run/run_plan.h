@@ -21,8 +21,8 @@ struct RunPlan {
   Environment gpu = {};        // by which it sees its GPU; empty: unchanged
   bool may_evict = false;      // false: unchanged
 };
-// The variables to set. The present content of LD_PRELOAD and LD_LIBRARY_PATH
-// stays, after ours.
+// Returns the variables to set. The present content of LD_PRELOAD and
+// LD_LIBRARY_PATH is kept, after ours.
 Environment PlanEnvironment(const RunPlan& plan);
 
 // True if the command starts an engine whose plugin comes with the shim, vLLM
@@ -30,17 +30,17 @@ Environment PlanEnvironment(const RunPlan& plan);
 // that runs that file or a module of that package (-m).
 bool HasPlugin(const std::vector<std::string>& command);
 
-// $FINESERVE_VIEW for a command that the user said nothing about, empty:
-// unchanged. An engine whose plugin comes with the shim gets a view, unless
-// `kv_sizes` or the environment sets which of its allocations are KV, or the
-// environment sets the view or switches the shim off.
+// Returns $FINESERVE_VIEW for a command for which the user did not choose it;
+// empty: leaves it unchanged. An engine whose plugin comes with the shim gets a
+// view, unless `kv_sizes` or the environment sets which of its allocations are
+// KV, or the environment sets the view or switches the shim off.
 std::string ChooseView(const std::vector<std::string>& command,
                        const std::vector<uint64_t>& kv_sizes);
 
-// "vllm-4711"; cut at the front if it is too long for an engine's name.
+// "vllm-4711"; shortened at the front if it is too long for an engine's name.
 std::string DefaultEngineName(const std::string& command, int pid);
 
-// An InvalidArgument names the flag and its form.
+// Parses the sizes. InvalidArgument names the flag and its form.
 absl::StatusOr<std::vector<uint64_t>> ParseKvSizes(
     const std::vector<std::string>& texts);
 absl::Status CheckEngineName(const std::string& name);

@@ -8,7 +8,7 @@
 
 namespace fineserve::fsctl {
 
-// "" for an engine that the table does not list.
+// Returns "" for an engine that the table does not list.
 std::string EngineName(const abi::TableSnapshot& table, uint32_t id);
 
 // "3 vllm-a"; "-" for 0, "3 (unknown)" for an engine that is not in the table.

@@ -12,7 +12,7 @@ namespace {
 
 using abi::SlabState;
 
-// A view has one lease per slab: its leases do not end a run.
+// A view has one lease per slab, so another lease does not end a run.
 bool Continues(const SlabRun& run, abi::SlabWord word) {
   if (run.word.state != word.state || run.word.engine != word.engine) {
     return false;

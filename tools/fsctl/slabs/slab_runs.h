@@ -11,7 +11,7 @@
 
 namespace fineserve::fsctl {
 
-// Order of slabs; equal ones stay in the order of their indices.
+// Order of slabs; equal slabs stay in the order of their indices.
 enum class SlabOrder {
   kSlab,
   kState,
@@ -29,15 +29,15 @@ struct SlabsOptions {
   SlabOrder order = SlabOrder::kSlab;
 };
 
-// The blocks of some slabs: none unless a view has them, unknown where the
+// The blocks of some slabs: none if no view has the slabs, unknown if the
 // engine has not reported them.
 struct RunBlocks {
   bool in_view = false;
   std::optional<BlockCount> count;  // without a value: not known
 };
 
-// Slabs [first, last] with the same state and engine; if they are leased whole,
-// with the same lease.
+// Slabs [first, last] with the same state and engine and, if they are leased as
+// a whole, with the same lease.
 struct SlabRun {
   size_t first;
   size_t last;
@@ -50,19 +50,20 @@ struct SlabRun {
   uint64_t slabs() const { return last - first + 1; }
 };
 
-// The slabs of the pool in this order. Without `fold` each slab is a run.
+// Returns the slabs of the pool in this order. Without `fold`, each slab is a
+// run.
 std::vector<SlabRun> SlabRuns(const abi::TableSnapshot& table,
                               const FiguresByEngine& figures, bool fold,
                               SlabOrder order);
 
-// The sum of the runs that are equal in this order.
+// The sum of the runs that this order treats as equal.
 struct SlabGroup {
   std::string name;
   uint64_t slabs;
   RunBlocks blocks;
 };
-// Groups runs that are in this order. Empty unless it is state, format or
-// engine.
+// Groups runs that are in this order. Empty unless the order is state, format
+// or engine.
 std::vector<SlabGroup> SlabGroups(const abi::TableSnapshot& table,
                                   const std::vector<SlabRun>& runs,
                                   SlabOrder order);

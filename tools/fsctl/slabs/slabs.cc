@@ -116,7 +116,7 @@ std::string SlabTable(const Observation& seen, const std::vector<SlabRun>& runs,
   return out.Render(color);
 }
 
-// The sums of the groups in the listing below.
+// Shows the sum of each group of the listing below.
 std::string GroupTable(const abi::TableSnapshot& table,
                        const std::vector<SlabRun>& runs, SlabOrder order,
                        bool color) {
@@ -252,7 +252,7 @@ std::string SlabsJson(const Observation& seen, const SlabsOptions& options) {
 
 namespace {
 
-// The order with this name, which is one of kSlabOrders.
+// Returns the order with this name, which must be one of kSlabOrders.
 SlabOrder OrderNamed(const std::string& name) {
   return static_cast<SlabOrder>(
       std::find(std::begin(kSlabOrders), std::end(kSlabOrders), name) -

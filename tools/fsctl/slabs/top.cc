@@ -1,4 +1,4 @@
-// `fsctl top`: the loop that observes and paints.
+// `fsctl top`: the loop that observes and draws.
 
 #include <poll.h>
 #include <signal.h>
@@ -35,9 +35,9 @@ struct TopOptions {
 
 constexpr double kLeastInterval = 0.1;
 constexpr double kMostInterval = 3600;
-// A daemon that answers does so at once; the keys wait for it.
+// A working daemon answers at once. Keys are not handled during the wait.
 constexpr std::chrono::milliseconds kModelsPatience(500);
-// On a lower terminal each line counts.
+// If a terminal has fewer rows, no blank line is shown.
 constexpr size_t kLeastRowsWithBlank = 16;
 
 uint64_t Nanoseconds(double seconds) {
@@ -52,13 +52,14 @@ void SleepFor(double seconds) {
   }
 }
 
-// Another daemon may start later: keeps watching the GPU that was chosen first.
+// Keeps watching the GPU that was chosen first, since another daemon may start
+// later.
 std::string Pinned(const std::string& gpu, const Observation& seen) {
   return finding::IsSocketPath(gpu) ? gpu : GpuName(seen.pool.table.gpu_uuid);
 }
 
-// The models, by the daemon of this GPU; none if it has no fleet, or does not
-// answer.
+// Returns the models as the daemon of this GPU reports them; none if it has no
+// fleet or does not answer.
 wire::ModelsT ModelsOf(const std::string& gpu) {
   absl::StatusOr<std::vector<FleetDaemon>> daemons = FindFleetDaemons(gpu);
   if (!daemons.ok()) return {};
@@ -154,7 +155,8 @@ int RunOnScreen(const Globals& globals, const TopOptions& options,
     Watched pool(globals.gpu, std::move(first));
     signal = Watch(&pool, &*screen, &signals, options.interval_s);
   }
-  // Dies by the signal, as its sender expects. Ctrl-C is another way to quit.
+  // Dies by the signal, as its sender expects. Ctrl-C counts as a normal way to
+  // quit.
   if (signal != 0 && signal != SIGINT) raise(signal);
   return kExitOk;
 }
@@ -177,7 +179,7 @@ int RunOnce(const Globals& globals, const TopOptions& options,
                                      globals.color));
 }
 
-// Says what is wrong with the options; empty if nothing is.
+// Says what is wrong with the options; empty if nothing is wrong.
 std::string UsageTrouble(const Globals& globals, const TopOptions& options) {
   if (globals.json && !options.once) return "--json needs --once";
   if (options.once && options.interval_s == 0) return "";

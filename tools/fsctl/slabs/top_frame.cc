@@ -22,9 +22,9 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Models take at most one row in this many.
+// Models take at most one of this many rows.
 constexpr size_t kModelsPart = 3;
-// On a screen with fewer rows a note is cut rather than put on two lines.
+// On a screen with fewer rows, a note is cut instead of taking two lines.
 constexpr size_t kRowsForTwoLines = 16;
 
 using abi::SlabState;
@@ -96,7 +96,8 @@ std::string Moved(const std::optional<double>& value, bool per_second) {
   return value.has_value() ? Moved(*value, per_second) : "?";
 }
 
-// The longest text that fits behind a heading, else the shortest.
+// Returns the longest text that fits behind a heading; if none fits, the
+// shortest.
 constexpr size_t kHeadingWidth = 8;
 std::string Longest(const std::vector<std::string>& texts, size_t width) {
   for (const std::string& text : texts) {
@@ -171,7 +172,8 @@ Line ChurnLine(const Churn& churn, size_t width) {
   return line;
 }
 
-// An engine may have 16 members: shows the first and how many more there are.
+// Shows the first member and how many more there are, since an engine may have
+// 16.
 std::string PidsCell(const abi::EngineSnapshot& engine) {
   const std::vector<uint32_t>& pids = engine.member_pids;
   if (pids.empty()) return "-";
@@ -218,8 +220,8 @@ std::vector<Span> MovedCells(const Row& row, bool per_second) {
   return cells;
 }
 
-// On a narrow terminal the columns for what an engine has and lacks stay
-// longest.
+// On a narrow terminal, the columns that show what an engine has and lacks are
+// dropped last.
 std::vector<Line> EngineLines(const std::vector<Row>& rows, bool per_second,
                               size_t width) {
   const std::string per = per_second ? "/S" : "";
@@ -246,7 +248,7 @@ std::vector<Line> EngineLines(const std::vector<Row>& rows, bool per_second,
               "MISSED", "SLABS"});
 }
 
-// The lines above the engines. If there are more than `most`, the least
+// Returns the lines above the engines. If there are more than `most`, the least
 // important are left out.
 std::vector<Line> HeadLines(const Observation& now, const Churn& churn,
                             const std::string& trouble, size_t most,
@@ -303,7 +305,7 @@ std::string WaitsFor(const Pool& pool) {
              : "a daemon to end it; its daemon does not answer";
 }
 
-// A note, on two lines if one is too narrow.
+// Adds a note, on two lines if it does not fit on one.
 void AddNote(Span heading, const std::string& what,
              const std::string& separator, const std::string& why, size_t width,
              std::vector<Line>* lines) {
@@ -341,7 +343,7 @@ std::vector<Line> UnknownLines(const std::vector<Row>& rows, size_t width) {
   return lines;
 }
 
-// Says which engines read another one's weights.
+// Says which engines read another engine's weights.
 std::vector<Line> ReaderLines(const wire::ModelsT& models, size_t width) {
   std::vector<Line> lines;
   for (const auto& model : models.models) {
@@ -361,7 +363,7 @@ std::string TtftText(double ms) {
                      : absl::StrFormat("%.1f s", ms / 1000);
 }
 
-// Requests that the model's engines run.
+// Returns the number of requests that the model's engines run.
 uint64_t RunningOf(const wire::ModelFiguresT& model) {
   uint64_t running = 0;
   for (const auto& engine : model.engines) running += engine->running;
@@ -390,8 +392,8 @@ std::vector<Span> ModelCells(const wire::ModelFiguresT& m) {
       absl::StrCat(serving, " of ", m.engines.size())};
 }
 
-// On a narrow terminal queue and TTFT stay longest. At most `most` lines; if
-// not all models fit, those with the most requests are shown.
+// On a narrow terminal, queue and TTFT are dropped last. Returns at most `most`
+// lines; if not all models fit, those with the most requests.
 std::vector<Line> ModelLines(const wire::ModelsT& models, size_t most,
                              size_t width) {
   if (models.models.empty()) return {};
@@ -422,7 +424,7 @@ std::vector<Line> ModelLines(const wire::ModelsT& models, size_t most,
 // Null if it is negative.
 Json Known(double value) { return value < 0 ? Json() : Json(value); }
 
-// The engines that read another one's weights.
+// Returns the engines that read another engine's weights.
 Json ReadersJson(const wire::ModelFiguresT& model) {
   Json out = Json::array();
   for (const auto& e : model.engines) {

@@ -17,16 +17,16 @@ inline constexpr const char* kTopOrders[] = {"slabs", "density", "churn",
                                              "missed", "name"};
 TopOrder Next(TopOrder order);
 
-// A frame of `fsctl top`. On a small terminal it leaves out the least important
-// parts; lines that are still too long must be cut (see Fit). `trouble` says
-// why `now` is out of date; empty if it is not. `models`: by the pool's daemon;
-// none if it has no fleet. Pure.
+// Returns a frame of `fsctl top`. On a small terminal it leaves out the least
+// important parts; lines that are still too long must be cut (see Fit).
+// `trouble` says why `now` is out of date; empty if it is not. `models` comes
+// from the pool's daemon; empty if the daemon has no fleet. Pure.
 std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
                            TopOrder order, const std::string& trouble,
                            ScreenSize size = {},
                            const wire::ModelsT& models = {});
 
-// The meaning of keys and columns, in at most 80 columns and 22 lines.
+// Explains keys and columns, in at most 80 columns and 22 lines.
 std::vector<Line> TopHelp();
 
 std::string TopJson(const Observation& now, const Churn& churn, TopOrder order,

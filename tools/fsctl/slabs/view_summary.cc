@@ -38,7 +38,8 @@ std::string ShareLine(const abi::ViewRecord& view) {
                       ", wanted ", view.wanted, ", cap ", view.cap, "\n");
 }
 
-// For a suspended engine: the memory that it leaves to others beside its slabs.
+// For a suspended engine: the memory that it leaves to other engines besides
+// its slabs.
 std::string GivenUpLine(const ViewFigures& figures) {
   if (!figures.given_up_bytes) return "";
   return absl::StrCat("  memory  ", Size(*figures.given_up_bytes),

@@ -9,12 +9,12 @@
 
 namespace fineserve::fsctl {
 
-// A view in five lines: its share of the pool, its blocks, its waste and its
-// failed allocations. Also says which of these the engine does not report, and
-// why.
+// Shows a view in five lines: its share of the pool, its blocks, its waste and
+// its failed allocations. Also says which of these the engine does not report,
+// and why.
 std::string ViewText(const abi::EngineSnapshot& engine,
                      const ViewFigures& figures, bool color);
-// The same for programs; null where something is unknown.
+// The same for programs; unknown values are null.
 nlohmann::ordered_json ViewJson(const ViewFigures& figures);
 
 // "300/360 83 %", "?" if unknown, "-" without blocks.

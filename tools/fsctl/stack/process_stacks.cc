@@ -14,11 +14,12 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Every wait ends in these libraries, so they show nothing.
+// Every wait ends in these libraries, so their functions tell nothing.
 constexpr const char* kLibraries[] = {"libc.so",      "libc-",
                                       "libpthread",   "ld-linux",
                                       "libstdc++.so", "libgcc_s.so"};
-// How the names of CUDA's and NCCL's functions begin, before a capital letter.
+// Prefixes of the names of CUDA's and NCCL's functions, which a capital letter
+// follows.
 constexpr const char* kDeviceApis[] = {"cu", "cuda", "nccl"};
 // Shorter times are not mentioned.
 constexpr double kLongIdle = 1;
@@ -49,11 +50,11 @@ bool IsInDevice(const ThreadStack& stack) {
 }
 
 Frame FrameAt(const AddressMap& map, uint64_t address, bool is_return) {
-  // The map takes return addresses, which follow the call.
+  // The map expects return addresses, which follow the call.
   return {address, map.PlaceOf(is_return ? address : address + 1)};
 }
 
-// The process and all that descend from it.
+// Returns the process and all its descendants.
 std::vector<pid_t> ProcessTree(pid_t pid) {
   std::vector<pid_t> tree = {pid};
   for (size_t i = 0; i < tree.size(); ++i) {

@@ -30,8 +30,8 @@ struct ThreadStack {
 struct ProcessStacks {
   pid_t pid = 0;
   std::vector<ThreadStack> threads;  // by id
-  // Why no thread shows its Python functions; empty if they do, or the process
-  // has none.
+  // Says why no thread shows its Python functions; empty if they do, or the
+  // process has none.
   std::string python_trouble = {};
 
   double LongestStop() const;  // of a thread, in s
@@ -40,21 +40,21 @@ struct ProcessStacks {
 // Errors as SnapshotThreads'.
 absl::StatusOr<ProcessStacks> StacksOf(pid_t pid);
 
-// The function that best shows what the thread does: the innermost of CUDA's
-// and NCCL's, else the innermost outside the C and C++ libraries, else the
-// kernel's. Empty if unknown.
+// Returns the function that best shows what the thread does: the innermost
+// function of CUDA or NCCL, else the innermost outside the C and C++ libraries,
+// else the kernel's. Empty if unknown.
 std::string TellingFunction(const ThreadStack& stack);
 
 // "thread 4711 waits in cuStreamSynchronize for Python's Engine.step
 // (engine.py:12), last ran 92 s ago".
 std::string Sentence(const ThreadStack& stack);
 
-// The sentence of the thread that an operator should look at first: one that is
-// in CUDA or NCCL, else the first one. Empty if there is none.
+// Returns the sentence of the thread that an operator should look at first: one
+// that is in CUDA or NCCL, else the first thread. Empty if there is none.
 std::string Summary(const ProcessStacks& stacks);
 
-// The same for a process and all its descendants; if they cannot be traced, the
-// reason.
+// The same for a process and all its descendants; if they cannot be traced,
+// returns the reason.
 std::string SummaryOfTree(pid_t pid);
 
 }  // namespace fineserve::fsctl

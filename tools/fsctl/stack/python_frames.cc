@@ -14,8 +14,8 @@
 namespace fineserve::fsctl {
 namespace {
 
-// By offsetof in CPython's headers, 3.11.2, 3.11.7 and 3.12.1. Its internal
-// structures stay as they are within a minor version.
+// Offsets by offsetof in the headers of CPython 3.11.2, 3.11.7 and 3.12.1.
+// CPython's internal structures do not change within a minor version.
 constexpr PythonLayout k311 = {40,  0,  16, 8,  152, 56,  true, 8,
                                48,  32, 56, 69, 112, 128, 136,  72,
                                184, 8,  16, 32, 16,  32,  48,   72};
@@ -31,7 +31,8 @@ constexpr char kCookie[] = "xdebugpy";
 constexpr uint64_t kMostOffset = 1 << 20;
 // Bytes of a frame that are read.
 constexpr uint64_t kFrameBytes = 80;
-// Characters of a string beyond ASCII begin two words later than ASCII ones.
+// Characters of a non-ASCII string begin two words later than those of an ASCII
+// string.
 constexpr uint64_t kWideBehind = 16;
 
 PythonLayout LayoutOf(const DebugOffsets& o) {
@@ -52,16 +53,17 @@ T At(const std::array<char, kFrameBytes>& frame, uint64_t offset) {
   return value;
 }
 
-// A value of _frame.owner: an entry of C code, which runs no Python function.
+// A value of _frame.owner: an entry from C code, which runs no Python function.
 constexpr uint8_t kOwnedByC = 3;
 
-// Bits of a text's state, the same in 3.11 to 3.13.
+// Bits of a string's state, the same in 3.11 to 3.13.
 constexpr uint32_t kKind = 0x1c, kCompact = 0x20, kAscii = 0x40;
 constexpr int kKindShift = 2;
 
 constexpr size_t kMostInterpreters = 64, kMostThreads = 4096;
 constexpr uint64_t kMostText = 4096, kMostLines = 1 << 20;
-// The share of a stopped thread's time, which may be 50 ms (note 0040).
+// The part that this may take of a stopped thread's time, which may be 50 ms
+// (note 0040).
 constexpr double kPatienceS = 0.01;
 
 double NowS() {
@@ -71,8 +73,8 @@ double NowS() {
          1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Searches the library first, since a program that is linked to it has none of
-// its symbols.
+// Searches the library first: a program that is linked to the library has none
+// of its symbols.
 absl::optional<uint64_t> Find(const AddressMap& map, const char* symbol) {
   for (const char* file : {"libpython3", "python3"}) {
     const auto found = map.AddressOf(map.PathOf(file), symbol);
@@ -81,7 +83,7 @@ absl::optional<uint64_t> Find(const AddressMap& map, const char* symbol) {
   return absl::nullopt;
 }
 
-// One entry after another of a location table.
+// Reads the entries of a location table, one after another.
 class LineReader {
  public:
   explicit LineReader(const std::string& table) : table_(table) {}
@@ -90,7 +92,7 @@ class LineReader {
   uint32_t Byte() {
     return done() ? 0 : static_cast<unsigned char>(table_[at_++]);
   }
-  // Six bits a byte, the lowest first.
+  // Reads a number of six bits a byte, the lowest bits first.
   int64_t Number() {
     uint64_t number = 0;
     for (int shift = 0; shift < 36; shift += 6) {
@@ -145,7 +147,7 @@ bool PythonReader::Read(uint64_t address, T* value) const {
          static_cast<ssize_t>(sizeof(*value));
 }
 
-// Empty if not all of it can be read.
+// Returns an empty string if some of the bytes cannot be read.
 std::string PythonReader::ReadBytes(uint64_t address, uint64_t bytes) const {
   std::string copy(bytes, '\0');
   iovec local = {copy.data(), copy.size()};
@@ -154,7 +156,8 @@ std::string PythonReader::ReadBytes(uint64_t address, uint64_t bytes) const {
   return got == static_cast<ssize_t>(bytes) ? copy : "";
 }
 
-// "?" for each character that is not ASCII, and for what is no text.
+// Replaces each character that is not ASCII by "?". Returns "?" for an object
+// that is not a string.
 std::string PythonReader::Text(uint64_t object) const {
   uint64_t length = 0;
   uint32_t state = 0;

@@ -20,8 +20,8 @@ struct PythonFrame {
   bool operator==(const PythonFrame&) const = default;
 };
 
-// The same as addresses in the process: its code object, and the instruction
-// that it is at.
+// The same function as addresses in the process: its code object, and the
+// current instruction.
 struct PythonCall {
   uint64_t code = 0;
   uint64_t instruction = 0;
@@ -32,13 +32,13 @@ struct PythonCalls {
   std::string trouble;            // why outer ones are missing; empty: none is
 };
 
-// Where CPython keeps what leads to a thread's frames: offsets in bytes from
+// The path that leads to a thread's frames in CPython: offsets in bytes from
 // the beginning of each structure.
 struct PythonLayout {
   uint64_t interpreters_head, interpreter_next, threads_head;
   uint64_t thread_next, thread_id, thread_frame;
-  // True if thread_frame points to a structure that has the frame here;
-  // otherwise it points to the frame.
+  // True if thread_frame points to a structure that has the frame at
+  // `frame_behind`; otherwise it points to the frame.
   bool is_frame_behind;
   uint64_t frame_behind;
   uint64_t frame_previous, frame_code, frame_instruction, frame_owner;
@@ -47,9 +47,9 @@ struct PythonLayout {
   uint64_t text_length, text_state, text_ascii, text_wide;
 };
 
-// Reads the Python frames of a process's threads from outside, from a CPython
-// of 3.11 to 3.13. Trusts nothing in its memory: chains are bounded, lengths
-// checked, names made printable. Confined to one thread.
+// Reads the Python frames of another process's threads, for CPython 3.11 to
+// 3.13. Trusts nothing in that process's memory: it bounds chains, checks
+// lengths and makes names printable. Confined to one thread.
 class PythonReader {
  public:
   static constexpr size_t kMostFrames = 256;
@@ -57,16 +57,16 @@ class PythonReader {
   // Finds the interpreter and its threads.
   PythonReader(pid_t pid, const AddressMap& map);
 
-  // Why a Python process shows no frames; empty if it does, or the process runs
-  // no Python.
+  // Says why a Python process shows no frames; empty if it does, or if the
+  // process runs no Python.
   const std::string& trouble() const { return trouble_; }
 
-  // The calls of a thread that does not run now; none if it runs no Python.
-  // `thread_pointer`: what pthread_self gives there.
+  // Returns the calls of a thread that does not run now; none if it runs no
+  // Python. `thread_pointer` is the thread's pthread_self.
   PythonCalls CallsOf(uint64_t thread_pointer) const;
 
-  // Names and lines of the calls; ends at the first whose code object is no
-  // longer one, and says so.
+  // Returns the names and lines of the calls. Stops at the first call whose
+  // code object no longer is one, and says so in `trouble`.
   std::vector<PythonFrame> Name(const PythonCalls& calls,
                                 std::string* trouble) const;
 
@@ -85,8 +85,9 @@ class PythonReader {
   std::string trouble_;
 };
 
-// The line of an instruction, given in code units after the first, by a code
-// object's location table (CPython's Objects/locations.md); 0 if it has none.
+// Returns the line of an instruction, given in code units after the first, by a
+// code object's location table (CPython's Objects/locations.md); 0 if it has
+// none.
 uint32_t PythonLine(const std::string& table, uint32_t first_line,
                     int64_t units);
 

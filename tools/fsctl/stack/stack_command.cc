@@ -20,7 +20,7 @@ namespace fineserve::fsctl {
 namespace {
 
 using Json = nlohmann::ordered_json;
-// Threads that are in the same place.
+// Threads that are at the same place.
 using Group = std::vector<const ThreadStack*>;
 
 struct StackOptions {

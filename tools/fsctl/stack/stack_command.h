@@ -8,7 +8,7 @@
 
 namespace fineserve::fsctl {
 
-// Pure functions. For people, threads with the same stack are shown once.
+// Pure functions. StacksText shows threads with the same stack once.
 std::string StacksText(const std::vector<ProcessStacks>& processes, bool color);
 std::string StacksJson(const std::vector<ProcessStacks>& processes);
 

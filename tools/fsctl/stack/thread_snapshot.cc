@@ -25,13 +25,13 @@
 namespace fineserve::fsctl {
 namespace {
 
-// A thread must get its turn before it can stop, which takes time on a busy
+// A thread must be scheduled before it can stop, which takes time on a busy
 // machine.
 constexpr double kPatience = 1;
 constexpr double kPatienceWithUninterruptible = 0.02;
 constexpr timespec kBetweenLooks = {0, 20'000};
-// Below the stack pointer, where a leaf function may keep values (System V ABI
-// for x86-64).
+// Bytes below the stack pointer where a leaf function may keep values (System V
+// ABI for x86-64).
 constexpr uint64_t kRedZone = 128;
 
 double Seconds() {
@@ -45,7 +45,8 @@ std::string FileOf(pid_t pid, pid_t tid, const char* name) {
   return ReadFile(absl::StrCat("/proc/", pid, "/task/", tid, "/", name));
 }
 
-// The value after "key" and a colon in a file of lines; empty if it has none.
+// Returns the value after "key" and a colon in a text of lines; empty if it has
+// none.
 std::string ValueOf(const std::string& lines, const std::string& key) {
   const size_t at = lines.find(key);
   if (at == std::string::npos) return "";
@@ -55,7 +56,8 @@ std::string ValueOf(const std::string& lines, const std::string& key) {
       lines.substr(from + 1, lines.find('\n', from) - from - 1)));
 }
 
-// On the scheduler's clock, in s; negative where the kernel does not say.
+// Returns the time on the scheduler's clock, in s; negative if the kernel does
+// not report it.
 double LastRun(const std::string& sched) {
   double ms = -1;
   if (!absl::SimpleAtod(ValueOf(sched, "se.exec_start"), &ms)) return -1;
@@ -92,11 +94,11 @@ ThreadSnapshot Describe(pid_t pid, pid_t tid) {
   return t;
 }
 
-// The memory from `begin` up to where it ends.
+// Copies the stack's memory from `begin` to its end.
 std::string CopyMemory(pid_t pid, uint64_t begin) {
   std::string copy(kStackBytes, '\0');
   iovec local = {copy.data(), copy.size()};
-  // A copy ends with the last whole part that is mapped.
+  // The copy ends after the last complete part that is mapped.
   std::array<iovec, kStackBytes / kPageBytes + 1> parts;
   uint64_t at = begin;
   size_t n = 0;
@@ -117,8 +119,8 @@ uint64_t PthreadSelf(const ThreadSnapshot& t) { return t.registers.fs_base; }
 #elif defined(__aarch64__)
 uint64_t StackPointer(const user_regs_struct& r) { return r.sp; }
 // glibc's descriptor of a thread ends where this register points. Its size is
-// taken from the glibc of this process: where that is another one than the
-// thread's, its Python frames are not found.
+// taken from the glibc of this process: if the thread uses another glibc, its
+// Python frames are not found.
 uint64_t PthreadSelf(const ThreadSnapshot& t) {
   uint64_t end = 0;
   iovec found = {&end, sizeof(end)};
@@ -137,7 +139,8 @@ void Copy(ThreadSnapshot* t, const PythonReader* python) {
   }
   t->stack_begin = StackPointer(t->registers) - kRedZone;
   t->stack = CopyMemory(t->tid, t->stack_begin);
-  // A stack that ends at a page has no red zone until a leaf uses it.
+  // If the stack ends at a page, its red zone is not mapped until a leaf
+  // function uses it.
   if (t->stack.empty()) {
     t->stack_begin = StackPointer(t->registers);
     t->stack = CopyMemory(t->tid, t->stack_begin);
@@ -229,8 +232,8 @@ absl::StatusOr<std::vector<ThreadSnapshot>> SnapshotAll(
 absl::StatusOr<std::vector<ThreadSnapshot>> SnapshotThreads(
     pid_t pid, const PythonReader* python) {
   absl::StatusOr<std::vector<ThreadSnapshot>> threads;
-  // Runs in a thread of its own, whose end ends all its tracing, so that a
-  // thread which stops after our wait is not kept.
+  // Runs in a separate thread. When that thread ends, all its tracing ends, so
+  // that a traced thread which stops after our wait is released.
   std::thread([&] {
     const sched_param first = {.sched_priority = 1};
     sched_setscheduler(0, SCHED_RR, &first);  // EPERM: as it is

@@ -29,7 +29,8 @@ struct ThreadSnapshot {
 };
 
 inline constexpr size_t kStackBytes = 256 << 10;
-// The smallest pages that a kernel has. Larger ones are read in such parts.
+// The smallest page size of a kernel. Larger pages are read in parts of this
+// size.
 inline constexpr uint64_t kPageBytes = 4096;
 
 // Copies registers and stacks of all threads of a process, by ptrace, with the

@@ -14,8 +14,8 @@
 
 #include "absl/types/optional.h"
 
-// libunwind exports this for programs that find unwind tables themselves, but
-// declares it in none of its headers.
+// libunwind exports this function for programs that find unwind tables
+// themselves, but declares it in none of its headers.
 extern "C" int UNW_OBJ(dwarf_search_unwind_table)(unw_addr_space_t space,
                                                   unw_word_t ip,
                                                   unw_dyn_info_t* table,
@@ -25,8 +25,8 @@ extern "C" int UNW_OBJ(dwarf_search_unwind_table)(unw_addr_space_t space,
 namespace fineserve::fsctl {
 namespace {
 
-// Code and unwind tables, which do not change while the process runs: only
-// where files are mapped.
+// Reads code and unwind tables, which do not change while the process runs, and
+// only where files are mapped.
 class MappedFiles {
  public:
   MappedFiles(pid_t pid, const AddressMap* map) : pid_(pid), map_(*map) {}
@@ -78,7 +78,8 @@ static_assert(sizeof(FrameHeader) == 12);
 constexpr uint8_t kRelativeToItself32 = 0x1b, kUnsigned32 = 0x03,
                   kRelativeToHeader32 = 0x3b;
 
-// The search tables of the files' .eh_frame, as all linkers write them.
+// The search tables of the files' .eh_frame sections, in the form that all
+// linkers write.
 class UnwindTables {
  public:
   UnwindTables(const AddressMap* map, MappedFiles* files)
@@ -177,11 +178,11 @@ Registers Numbered(const user_regs_struct& r) {
 }
 #endif
 
-// Heuristic: a walk of 256 frames reads some 20,000 words. The process may map
-// unwind tables whose expressions never end.
+// Heuristic: a walk of 256 frames reads some 20,000 words. The limit is needed
+// because the process may map unwind tables whose expressions never end.
 constexpr uint64_t kMostReads = 1'000'000;
 
-// libunwind's questions about one stack.
+// Answers libunwind's questions about one stack.
 struct Walk {
   const ThreadSnapshot& thread;
   Registers registers;

@@ -12,9 +12,9 @@
 
 namespace fineserve::fsctl {
 
-// Walks copied stacks of one process by libunwind, while the process runs on.
-// Unwind tables are read from the process's memory, where the files are mapped:
-// none is opened, so processes in containers need nothing else. Confined to one
+// Walks copied stacks of one process by libunwind, while the process continues.
+// Reads unwind tables from the process's memory, where the files are mapped. It
+// opens no file, so processes in containers need nothing else. Confined to one
 // thread.
 class Unwinder {
  public:
@@ -26,8 +26,8 @@ class Unwinder {
   Unwinder(const Unwinder&) = delete;
   Unwinder& operator=(const Unwinder&) = delete;
 
-  // Instruction pointers, innermost first, then return addresses. Ends where
-  // the copy or the unwind tables end.
+  // Returns the instruction pointer, then the return addresses, innermost
+  // first. Ends where the copy or the unwind tables end.
   std::vector<uint64_t> Frames(const ThreadSnapshot& thread);
 
  private:

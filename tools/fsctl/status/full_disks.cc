@@ -24,7 +24,7 @@ void AddIfFull(const std::string& path, const std::string& name,
   if (is_new && *free < base::kFullBelowBytes) full->push_back({name, *free});
 }
 
-// Links of /proc/PID/fd say by their own mode how the file is open.
+// The mode of a link in /proc/PID/fd says how the file is open.
 bool IsWritten(const fs::directory_entry& descriptor) {
   std::error_code trouble;
   const fs::perms mode = descriptor.symlink_status(trouble).permissions();
@@ -47,7 +47,7 @@ std::vector<FullDisk> FullDisks(const std::vector<std::string>& folders,
     for (const auto& descriptor : fs::directory_iterator(held, trouble)) {
       if (!IsWritten(descriptor)) continue;
       const fs::path name = fs::read_symlink(descriptor.path(), trouble);
-      // Memory has no path: memfds and files that are gone.
+      // Skips files without a path: memfds and deleted files.
       if (trouble || !fs::exists(name, trouble)) continue;
       AddIfFull(descriptor.path(), name, &seen, &full);
     }

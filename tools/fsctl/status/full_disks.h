@@ -15,9 +15,9 @@ struct FullDisk {
   double for_s = -1;  // since it has been full; negative: not known
 };
 
-// The file systems with less than base::kFullBelowBytes free that hold one of
-// these folders, or a file that one of these processes has open for writing;
-// each once.
+// Returns, each once, the file systems with less than base::kFullBelowBytes
+// free that hold one of these folders, or a file that one of these processes
+// has open for writing.
 std::vector<FullDisk> FullDisks(const std::vector<std::string>& folders,
                                 const std::vector<pid_t>& writers);
 

@@ -10,15 +10,15 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Time that a dead engine's slabs may wait without being stuck: the driver
-// forgets a process within seconds.
+// Time after which a dead engine's slabs in quarantine count as stuck: the
+// driver forgets a process within seconds.
 constexpr double kPatienceWithQuarantineS = 30;
 
 bool HasView(const abi::EngineSnapshot& engine) {
   return engine.state == abi::EngineState::kAlive && engine.view.planes != 0;
 }
 
-// A dead engine whose slabs stay in quarantine for too long.
+// Adds dead engines whose slabs stay in quarantine for too long.
 void AddQuarantine(const StatusInput& o, const LivePool& pool,
                    Findings* troubles) {
   for (const abi::EngineSnapshot& engine : pool.table.engines) {
@@ -55,8 +55,8 @@ void AddFloors(const LivePool& pool, Findings* troubles) {
   }
 }
 
-// Adds a pool that is exhausted by its daemon's word, and names the engines
-// that want more than they have.
+// Adds a pool whose daemon reports it as exhausted, and names the engines that
+// want more than they have.
 void AddExhaustion(const StatusInput& o, const LivePool& pool,
                    Findings* troubles) {
   if (pool.table.exhausted_ns == 0) return;
@@ -78,7 +78,7 @@ void AddExhaustion(const StatusInput& o, const LivePool& pool,
       "to another GPU"));
 }
 
-// Adds a pool that was to outlive its daemon, but would now end with it.
+// Adds a pool that should outlive its daemon, but would now end with it.
 void AddKeeper(const StatusInput& o, const LivePool& pool, Findings* troubles) {
   const abi::TableSnapshot& table = pool.table;
   if (table.keeper_lost_ns == 0) return;
@@ -93,7 +93,7 @@ void AddKeeper(const StatusInput& o, const LivePool& pool, Findings* troubles) {
       "stop fineserved, and start it with --supervise or by its unit"));
 }
 
-// Engines whose memory has left the GPU.
+// Adds engines whose memory has left the GPU.
 void AddEvicted(const StatusInput& o, const LivePool& pool,
                 Findings* troubles) {
   for (const abi::EngineSnapshot& engine : pool.table.engines) {
@@ -115,7 +115,8 @@ void AddEvicted(const StatusInput& o, const LivePool& pool,
   }
 }
 
-// Why KV of this allocation is the driver's; null if it is not.
+// Returns why this allocation, which is KV, was left to the driver; null if it
+// was not.
 const char* WhyNotPooled(const abi::DecisionSnapshot& decision) {
   if (decision.verdict != abi::Verdict::kPassThrough) return nullptr;
   switch (decision.reason) {
@@ -130,8 +131,8 @@ const char* WhyNotPooled(const abi::DecisionSnapshot& decision) {
   }
 }
 
-// Engines whose KV is not shared and that no other tool shows. Their frees
-// since then are unknown.
+// Adds engines whose KV is not shared, which no other tool shows. What they
+// have freed since then is unknown.
 void AddUnpooledKv(const StatusInput& o, Findings* troubles) {
   for (const abi::ScoreboardSnapshot& process : o.scoreboards) {
     uint64_t bytes = 0;

@@ -25,12 +25,12 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Patience with a process that has given no sign of life for longer than
-// kFindPatience: it hangs.
+// Time to wait for a process that has given no sign of life for longer than
+// kFindPatience, and so hangs.
 constexpr absl::Duration kHungPatience = absl::Milliseconds(200);
 
-// Why a process may not answer, in a sentence. `of_tree`: or one that descends
-// from it, as of an engine.
+// Says in a sentence why a process may not answer. With `of_tree`, the cause
+// may also be a process that descends from it, as for an engine.
 std::string WhereaboutsOf(pid_t pid, bool of_tree) {
   const std::string thaws = ThawCommand(pid);
   if (!thaws.empty()) {
@@ -76,7 +76,8 @@ void LookAtScoreboards(StatusInput* o) {
     const absl::StatusOr<driver::Descriptor> held = OpenHeld(holder);
     if (!held.ok()) continue;
     auto scoreboard = abi::ReadScoreboard(held->get());
-    // A daemon also holds the scoreboards of its members.
+    // Skips scoreboards of other processes, since a daemon also holds those of
+    // its members.
     const bool own =
         scoreboard.ok() && scoreboard->pid == static_cast<uint32_t>(holder.pid);
     if (own) o->scoreboards.push_back(*std::move(scoreboard));
@@ -86,7 +87,7 @@ void LookAtScoreboards(StatusInput* o) {
 void AskFleetDaemons(StatusInput* o) {
   absl::StatusOr<std::vector<FleetDaemon>> daemons = FindFleetDaemons("");
   if (!daemons.ok()) return;  // none has a fleet
-  // A silent daemon would only cause a second wait.
+  // Asking a silent daemon again would only cause a second wait.
   const auto hung = std::stable_partition(
       daemons->begin(), daemons->end(), [o](const FleetDaemon& daemon) {
         return SilenceOf(*o, daemon.gpu) <=
@@ -96,7 +97,8 @@ void AskFleetDaemons(StatusInput* o) {
     o->words.emplace_back().gpu = it->gpu;
   }
   daemons->erase(hung, daemons->end());
-  // One daemon may keep the others waiting, although each answers at once.
+  // Notes the time before it asks, since one daemon may keep fsctl waiting
+  // although the others answer at once.
   const uint64_t heard_ns = Now().monotonic_ns;
   auto models = AskDaemons(*daemons, wire::Encode(0, 0, wire::ModelsQueryT()),
                            absl::ToChronoMilliseconds(kFindPatience));
@@ -135,7 +137,7 @@ void ReadFleets(StatusInput* o) {
   for (const std::string& path : paths) {
     FleetOnDisk& fleet = o->fleets.emplace_back();
     fleet.path = path;
-    // The folder of a file that is gone changed last with it.
+    // If the file is gone, its folder changed when it was removed.
     const std::string folder = std::filesystem::path(path).parent_path();
     struct stat file;
     if (stat(path.c_str(), &file) == 0 || stat(folder.c_str(), &file) == 0) {
@@ -157,8 +159,8 @@ void ReadFleets(StatusInput* o) {
   }
 }
 
-// Adds where each engine and program that does not answer is, since a process
-// can be examined while it hangs.
+// Adds the place at which each engine and program that does not answer hangs,
+// since a process can be examined while it hangs.
 void LookAtStacks(StatusInput* o) {
   for (const FleetProcess& up : o->found.processes) {
     for (const apply::EngineState& engine : up.state.engines) {
@@ -167,7 +169,7 @@ void LookAtStacks(StatusInput* o) {
           WhereaboutsOf(static_cast<pid_t>(engine.pid), /*of_tree=*/true);
     }
   }
-  // An fsctl up's own stacks, without those of its engines.
+  // Adds the stacks of the fsctl up itself, without those of its engines.
   for (const SilentProcess& silent : o->found.silent) {
     if (silent.pid <= 0) continue;
     o->whereabouts[silent.pid] = WhereaboutsOf(silent.pid, /*of_tree=*/false);
@@ -180,7 +182,8 @@ void LookAtDisks(const std::string& folder, StatusInput* o) {
     writers.push_back(process.state.pid);
   }
   o->full_disks = FullDisks({folder}, writers);
-  // The processes themselves watch the disk of the runtime folder.
+  // Takes the age from the processes, which watch the disk of the runtime
+  // folder.
   for (FullDisk& disk : o->full_disks) {
     if (disk.path != folder) continue;
     for (const FleetProcess& process : o->found.processes) {

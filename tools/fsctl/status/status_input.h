@@ -25,29 +25,30 @@ namespace fineserve::fsctl {
 // A pool whose daemon answers.
 struct LivePool {
   abi::TableSnapshot table;
-  // Engines that serve on a former pool of its GPU, in words; empty: none.
+  // Says which engines serve in a former pool of its GPU; empty if none.
   std::string former;
 };
 
 // A pool whose daemon does not answer.
 struct OrphanedPool {
   abi::TableSnapshot table;
-  // True if the daemon's process exists, and hangs.
+  // True if the daemon's process exists but hangs.
   bool daemon_exists = false;
   std::string whereabouts = {};  // of that process, in a sentence
 };
 
-// A daemon's report, if it has a fleet, about requests and the plan.
+// The report of a daemon that has a fleet about requests and the plan.
 struct DaemonWord {
   std::string gpu;
   absl::optional<wire::ModelsT> models;   // none: it did not answer
   absl::optional<wire::PlanStateT> plan;  // none: it did not answer
-  // CLOCK_MONOTONIC of its answers, to which their ages refer. 0: just now.
+  // CLOCK_MONOTONIC times of the daemon's answers, to which the ages in them
+  // refer. 0: just now.
   uint64_t heard_ns = {};
   uint64_t plan_heard_ns = {};
 };
 
-// A fleet that a process runs, and its file as it is now.
+// A fleet that a process runs, and the present state of its file.
 struct FleetOnDisk {
   std::string path;
   std::string error;  // why it cannot be read; empty: it can
@@ -57,29 +58,31 @@ struct FleetOnDisk {
   double changed_s = -1;        // since the file was written last
 };
 
-// Everything that `fsctl status` looks at.
+// The whole input of `fsctl status`.
 struct StatusInput {
   Moment now;
   std::vector<LivePool> pools;
-  // Why this user cannot see whether a daemon runs; empty: they can.
+  // Says why this user cannot see whether a daemon runs; empty if the user can.
   std::string closed;
   std::vector<std::string> dead_daemons;  // sockets without one, and why
   std::vector<OrphanedPool> orphans;
-  // The report of the preload in each process.
+  // The scoreboard of the shim in each process.
   std::vector<abi::ScoreboardSnapshot> scoreboards;
   FoundProcesses found;
-  // Where the processes that do not answer are, in a sentence, by process id.
+  // For each process that does not answer, by process id: where it hangs, in a
+  // sentence.
   std::map<pid_t, std::string> whereabouts;
   std::vector<DaemonWord> words;
   std::vector<FleetOnDisk> fleets;
   std::vector<FullDisk> full_disks;
-  // The fleet's machines, if this is one of several; NotFound: it is alone.
+  // The fleet's machines if this machine is one of several; NotFound if it is
+  // alone.
   absl::StatusOr<cluster::FleetView> machines = absl::NotFoundError("alone");
 };
 
-// The present age of a fact that was `age_s` old when it was reported, at
-// `heard_ns`: another process may have kept fsctl waiting since then. Negative:
-// unknown.
+// Returns the present age of a fact that was `age_s` old when it was reported,
+// at `heard_ns`: fsctl may have waited for another process since then. Negative
+// if unknown.
 inline double AgeNow(const Moment& now, uint64_t heard_ns, double age_s) {
   if (age_s < 0 || heard_ns == 0) return age_s;
   return age_s + std::max(0.0, SecondsSince(now.monotonic_ns, heard_ns));

@@ -30,7 +30,8 @@ std::string Several(size_t count, const char* one, const char* several) {
   return absl::StrCat(count, " ", count == 1 ? one : several);
 }
 
-// Members of the pools, whatever started them.
+// Returns the number of members of the pools, regardless of which program
+// started them.
 size_t Members(const StatusInput& o) {
   size_t members = 0;
   for (const LivePool& pool : o.pools) {

@@ -11,15 +11,15 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Longer than any engine should take to end once it is asked to, and than large
-// models take to load. Heuristics.
+// Longer than any engine should take to end once it is asked to, and longer
+// than large models take to load. Heuristics.
 constexpr double kPatienceWithStopS = 30;
 constexpr double kPatienceWithStartS = 1200;
-// A certificate is mentioned this long before it expires. Programs that renew
-// certificates have done so by then. Heuristic.
+// A certificate is mentioned this long before it expires. By then, programs
+// that renew certificates have done so. Heuristic.
 constexpr double kPatienceWithRenewalS = 7 * 86400;
-// From then on it counts as wrong: the alert FineserveCertificateExpires calls
-// somebody.
+// From then on, the certificate counts as wrong: the alert
+// FineserveCertificateExpires calls an operator.
 constexpr double kUrgentRenewalS = 86400;
 
 bool IsOf(const FleetProcess& process, const char* program) {
@@ -30,8 +30,8 @@ std::string GpuText(const std::string& gpu) {
   return gpu.empty() ? "its GPU" : gpu;
 }
 
-// The time after which fsctl up restarts an engine that hangs, by the fleet
-// that it runs.
+// Returns the time after which fsctl up restarts an engine that hangs,
+// according to the fleet that it runs.
 std::string RestartAfter(const FleetProcess& up, const std::string& engine) {
   const auto section = up.state.fleet.find("engine " + engine);
   if (section == up.state.fleet.end()) return "0";
@@ -170,7 +170,7 @@ void AddProxies(const StatusInput& o, Findings* troubles) {
   }
 }
 
-// Seconds since the last sign of life of those that were killed.
+// Returns the seconds since the last sign of life of the killed processes.
 double LastSeen(const StatusInput& o, const char* door) {
   double last = -1;
   for (const SilentProcess& gone : o.found.gone) {
@@ -181,13 +181,14 @@ double LastSeen(const StatusInput& o, const char* door) {
   return last;
 }
 
-// Adds programs that a fleet needs, if none runs by its file. In a fleet of
-// several machines this one may have no part in it.
+// Adds programs that a fleet needs, if none runs by its file. Adds nothing in a
+// fleet of several machines, where this machine may have no part in the fleet.
 void AddMissing(const StatusInput& o, Findings* troubles) {
   if (o.machines.ok()) return;
   for (const FleetOnDisk& fleet : o.fleets) {
     const auto theirs = ProcessesOfFleet(o.found.processes, fleet.path);
-    // A process that does not answer is another trouble.
+    // A process that does not answer counts as running here, since it is
+    // reported as a separate trouble.
     const auto has = [&](const char* program, const char* door) {
       return std::any_of(theirs.begin(), theirs.end(),
                          [&](const FleetProcess& process) {
@@ -218,8 +219,8 @@ void AddMissing(const StatusInput& o, Findings* troubles) {
   }
 }
 
-// Engines that the plan does not want to serve; those of other machines are no
-// affair of this one's fsctl up.
+// Returns the engines that should not serve according to the plan. Engines of
+// other machines do not concern this machine's fsctl up.
 std::set<std::string> PlannedOff(const DaemonWord& word) {
   std::set<std::string> engines;
   if (!word.plan || word.plan->plan == nullptr) return engines;
@@ -229,7 +230,7 @@ std::set<std::string> PlannedOff(const DaemonWord& word) {
   return engines;
 }
 
-// The missing resource, in an operator's words, and the way to get more of it.
+// The missing resource, in an operator's words, and how to get more of it.
 struct Shortage {
   const char* of;
   const char* cure;
@@ -280,7 +281,7 @@ void AddBurns(const StatusInput& o, Findings* troubles) {
   }
 }
 
-// Engines of an fsctl up are left out here, since it reports more about them.
+// Omits engines of an fsctl up, since it reports more about them.
 void AddModels(const StatusInput& o, Findings* troubles) {
   std::set<std::string> reported;
   for (const FleetProcess& up : o.found.processes) {
@@ -307,7 +308,7 @@ void AddModels(const StatusInput& o, Findings* troubles) {
                       absl::StrCat("fsctl drain ", engine->name, " --undo")));
         }
         const bool is_meant = planned_off.count(engine->name) > 0;
-        // A proxy that is missing is a trouble of its own.
+        // A missing proxy is reported as a separate trouble.
         const bool is_down =
             engine->heard && !engine->serves && !engine->scaled;
         if (is_down && !is_meant && reported.count(engine->name) == 0) {
@@ -332,7 +333,7 @@ void AddModels(const StatusInput& o, Findings* troubles) {
   }
 }
 
-// Several daemons may report the same.
+// Adds each trouble only once, since several daemons may report the same.
 void AddPlan(const StatusInput& o, Findings* troubles) {
   const auto add = [&](Finding trouble) {
     if (std::none_of(troubles->begin(), troubles->end(), [&](const Finding& t) {
@@ -360,8 +361,8 @@ void AddPlan(const StatusInput& o, Findings* troubles) {
 }
 
 // A proxy and an fsctl up work with the daemons of their fleet. If all daemons
-// run another fleet, they find no engine, or the other fleet's of the same
-// name.
+// run another fleet, they find no engine, or the other fleet's engine of the
+// same name.
 void AddOtherFleets(const StatusInput& o, Findings* troubles) {
   std::vector<FleetProcess> daemons, others;
   for (const FleetProcess& process : o.found.processes) {
@@ -421,7 +422,8 @@ void AddFleets(const StatusInput& o, Findings* troubles) {
 
 Findings TroublesOf(const StatusInput& o) {
   Findings troubles = TroublesOfPools(o);
-  // A second daemon would be no cure for one that is another user's.
+  // If the daemon belongs to another user, starting a second one would not
+  // help.
   if (!o.closed.empty()) {
     troubles.push_back(
         Trouble(true, o.closed, -1,

@@ -7,11 +7,11 @@
 
 namespace fineserve::fsctl {
 
-// All troubles, the worst first. Pure.
+// Returns all troubles, the worst first. Pure.
 Findings TroublesOf(const StatusInput& observed);
 
-// Output of `fsctl status`: what is wrong, since when, and the cure; if nothing
-// is wrong, what runs.
+// Output of `fsctl status`: each trouble, since when, and its cure; if there is
+// none, what runs.
 std::string StatusText(const StatusInput& observed, const Findings& troubles,
                        bool color);
 std::string StatusJson(const StatusInput& observed, const Findings& troubles);
@@ -19,20 +19,21 @@ std::string StatusJson(const StatusInput& observed, const Findings& troubles);
 // Parts of TroublesOf.
 
 // True if the text, a socket's path or a message, names the GPU of a pool whose
-// daemon does not answer. Such a daemon is silent at all its sockets, but is
-// named only once.
+// daemon does not answer. Such a daemon is silent at all its sockets, but
+// should be named only once.
 bool IsOfOrphan(const StatusInput& observed, const std::string& text);
 
-// Seconds since the last sign of life of a process that does not answer, whose
-// door the text names, for example by its GPU's UUID. Negative: not known.
+// Returns the seconds since the last sign of life of a process that does not
+// answer, whose door the text names, for example by its GPU's UUID. Negative if
+// not known.
 double SilenceOf(const StatusInput& observed, const std::string& text);
 
-// Troubles that the slab tables show.
+// Returns the troubles that the slab tables show.
 Findings TroublesOfPools(const StatusInput& observed);
 
-// Troubles of the fleet's machines, and connections and plans that their
-// daemons refused, as this machine's fineserve-node knows them. Nothing on a
-// machine that is alone.
+// Returns the troubles of the fleet's machines, and the connections and plans
+// that their daemons refused, according to this machine's fineserve-node. Empty
+// on a machine that is alone.
 Findings TroublesOfMachines(const StatusInput& observed);
 
 }  // namespace fineserve::fsctl

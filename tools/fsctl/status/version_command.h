@@ -7,7 +7,7 @@
 
 namespace fineserve::fsctl {
 
-// A process of FineServe's, or an engine's with the shim in it.
+// A process of FineServe, or of an engine that has loaded the shim.
 struct VersionedPart {
   std::string name;     // "fineserve-proxy", "engine chat"
   int64_t pid = 0;      // 0: fsctl itself
@@ -16,7 +16,7 @@ struct VersionedPart {
   bool is_former = false;  // of another release than what is installed
 };
 
-// Marks those of another release than the first one, fsctl.
+// Marks the parts whose release differs from that of the first one, fsctl.
 void MarkFormer(std::vector<VersionedPart>* parts);
 std::string VersionsText(const std::vector<VersionedPart>& parts, bool color);
 std::string VersionsJson(const std::vector<VersionedPart>& parts);

@@ -66,7 +66,7 @@ std::string ThisProgram() {
   return std::filesystem::read_symlink("/proc/self/exe", error);
 }
 
-// The variables that change what FineServe does.
+// Returns the environment variables that change what FineServe does.
 std::string Environment() {
   std::string text;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -133,7 +133,7 @@ void AddPools(const Globals& globals, const std::string& scratch,
   }
 }
 
-// The fleets that fsctl up runs or has run (EngineRegister).
+// Returns the fleets that fsctl up runs or has run (EngineRegister).
 std::set<std::string> FleetsOfUp() {
   std::set<std::string> fleets;
   for (const std::string& folder : FilesIn(finding::RuntimeFolder())) {
@@ -148,8 +148,8 @@ std::set<std::string> FleetsOfUp() {
 void AddSecrets(const std::string& keys_path, Gathered* to) {
   const std::string text = ReadFile(keys_path);
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    // Its terms follow the key. A name of a variable is no secret; its value
-    // is in no file that is gathered.
+    // The key is followed by its terms. The name of a variable is not secret;
+    // its value is in no gathered file.
     const absl::string_view terms = absl::StripAsciiWhitespace(line);
     const absl::string_view key = terms.substr(0, terms.find_first_of(" \t"));
     if (key.empty() || key[0] == '#' || key[0] == '$') continue;
@@ -173,7 +173,7 @@ void AddFleet(const std::string& path, Gathered* to) {
   }
 }
 
-// Figures and requests of the proxies that run here.
+// Adds figures and requests of the proxies that run on this machine.
 void AddProxies(Gathered* to) {
   for (const std::string& admin : AdminsOfProxies()) {
     const auto ask = [&](const std::string& path) {

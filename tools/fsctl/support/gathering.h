@@ -17,13 +17,14 @@ struct SupportOptions {
   std::string output;      // empty: fineserve-support-TIME.tar.gz
 };
 
-// Content of the archive, before redaction.
+// Content of the archive before redaction.
 struct Gathered {
   std::map<std::string, std::string> files;  // by path in the archive
   std::vector<std::string> secrets;          // that must not be in them
 };
 
-// Asks the daemons, this machine and its files. `scratch` is a private folder.
+// Gathers from the daemons, this machine and its files. `scratch` is a private
+// folder.
 Gathered Gather(const Globals& globals, const SupportOptions& options,
                 const std::string& scratch);
 

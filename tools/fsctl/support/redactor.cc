@@ -16,9 +16,9 @@ namespace fineserve::fsctl {
 namespace {
 
 constexpr char kRedacted[] = "[redacted]";
-// std::regex needs stack for each character.
+// std::regex needs stack for each character, so long lines are cut.
 constexpr size_t kLongestLine = 2000;
-// A shorter secret would take out half of the text.
+// A shorter secret is not removed, since that would take out half of the text.
 constexpr size_t kShortestSecret = 4;
 
 struct Pattern {
@@ -84,8 +84,8 @@ Redactor::Redactor(std::vector<std::string> secrets)
                                   return secret.size() < kShortestSecret;
                                 }),
                  secrets_.end());
-  // Longer secrets come first: one that begins another would leave the rest of
-  // that.
+  // Puts longer secrets first: if a shorter secret that begins a longer one
+  // were removed first, the rest of the longer one would stay.
   std::sort(secrets_.begin(), secrets_.end(),
             [](const std::string& a, const std::string& b) {
               return a.size() > b.size();

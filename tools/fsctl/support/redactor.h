@@ -7,12 +7,12 @@
 
 namespace fineserve::fsctl {
 
-// Removes from text the parts that must not leave a machine. Pure.
+// Removes from a text everything that must not leave a machine. Pure.
 class Redactor {
  public:
-  // `secrets` are removed wherever they are. So is everything that looks like a
-  // key: values of flags and settings called key, token, secret or password,
-  // bearer tokens, users in URLs, and words that begin like the keys of known
+  // `secrets` are removed everywhere. So is everything that looks like a key:
+  // values of flags and settings called key, token, secret or password, bearer
+  // tokens, users in URLs, and words that begin like the keys of known
   // services.
   explicit Redactor(std::vector<std::string> secrets);
 
@@ -24,11 +24,11 @@ class Redactor {
   std::vector<std::string> secrets_;
 };
 
-// The last lines of a log that cannot contain a client's text. Engines may
-// write requests at any level and in any form, so of their lines only those of
-// warnings, errors and Python tracebacks are kept, and none that mentions a
-// prompt or the like. Lines of our own programs are kept. The others are
-// counted. Long lines are cut.
+// Returns the last lines of a log that cannot contain a client's text. Engines
+// may write requests at any level and in any form, so of their lines it keeps
+// only warnings, errors and Python tracebacks, and none that mentions a prompt
+// or the like. It keeps lines of our own programs and counts the others. Long
+// lines are cut.
 std::string LogTail(const std::string& log, size_t most_lines);
 
 }  // namespace fineserve::fsctl

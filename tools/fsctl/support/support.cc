@@ -26,7 +26,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// A private folder that goes with this object.
+// A private folder that is deleted with this object.
 class Scratch {
  public:
   Scratch() {
@@ -103,7 +103,7 @@ int RunSupport(const Globals& globals, const SupportOptions& options) {
   const std::string output =
       options.output.empty() ? name + ".tar.gz" : options.output;
   umask(0077);
-  // Before the work; tar writes into it.
+  // Creates the file before the work starts; tar writes into it.
   if (!driver::Descriptor(
            open(output.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600))
            .valid()) {

@@ -9,12 +9,12 @@
 
 namespace fineserve::fsctl {
 
-// A text from another process or machine, made safe to print.
+// Returns a text from another process or machine, made safe to print.
 inline std::string Clean(const std::string& text) {
   return abi::Printable(text.data(), text.size());
 }
 
-// Any text as one word for a shell, in single quotes.
+// Returns any text as one word for a shell, in single quotes.
 inline std::string ShellQuoted(const std::string& word) {
   return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }

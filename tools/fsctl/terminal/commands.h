@@ -13,7 +13,7 @@
 namespace fineserve::fsctl {
 
 // fsctl's command line. Each command adds itself by one of the functions below,
-// which is in the command's own room.
+// which is defined in the command's folder.
 struct Commands {
   using Run = std::function<int(const Globals&)>;  // returns the exit code
 
@@ -21,7 +21,7 @@ struct Commands {
   CLI::App* Add(const char* name, const char* what, const char* examples,
                 Run run);
 
-  // Adds a command with options, which live as long as the command.
+  // A command with options, which live as long as the command.
   template <typename Options>
   struct Added {
     CLI::App* command;

@@ -27,8 +27,8 @@ inline int Fail(int code, const absl::Status& status) {
   return Fail(code, std::string(status.message()));
 }
 
-// Writes out the printed text and returns `code`; an error instead of a success
-// if it could not be written (a full disk, a closed pipe).
+// Flushes the printed text and returns `code`. Returns an error instead of
+// success if the text could not be written (a full disk, a closed pipe).
 inline int FlushOutput(int code) {
   std::cout.flush();
   const bool written = fflush(stdout) == 0 && ferror(stdout) == 0 && std::cout;

@@ -7,7 +7,7 @@
 
 namespace fineserve::fsctl {
 
-// The moment of all fabricated observations.
+// The time of all fabricated observations.
 inline constexpr uint64_t kTestSecond = 1'000'000'000;
 inline constexpr Moment kTestNow = {1000 * kTestSecond, 5000 * kTestSecond};
 

@@ -10,10 +10,10 @@
 
 namespace fineserve::fsctl {
 
-// One thing that an operator should know, as `fsctl doctor` checks it or
-// `fsctl status` notices it.
+// One fact that an operator should know, as `fsctl doctor` checks it or `fsctl
+// status` notices it.
 struct Finding {
-  // kNote: it may well be intended, or pass by itself.
+  // kNote: the finding may be intended, or may pass by itself.
   enum class Severity { kOk, kSkipped, kNote, kWrong };
 
   Severity severity = Severity::kOk;
@@ -27,7 +27,7 @@ struct Finding {
 };
 using Findings = std::vector<Finding>;
 
-// A finding of `fsctl status`; if it is not wrong, a note.
+// Makes a finding of `fsctl status`: wrong if `is_wrong`, otherwise a note.
 Finding Trouble(bool is_wrong, std::string what, double since_s,
                 std::string cure);
 
@@ -36,16 +36,16 @@ bool AnyWrong(const Findings& findings);
 // Checks, as a table and as a list.
 std::string ChecksText(const Findings& checks, bool color);
 nlohmann::ordered_json ChecksJson(const Findings& checks);
-// Troubles as text of two lines each, and as a list with the time at which each
-// began.
+// Formats troubles as text of two lines each, and as a list with the time at
+// which each began.
 std::string TroublesText(const Findings& troubles, bool color);
 nlohmann::ordered_json TroublesJson(const Findings& troubles,
                                     const Moment& now);
 
-// Output of `fsctl doctor`: checks and how many are not well.
+// Output of `fsctl doctor`: the checks, and how many have failed.
 std::string ReportText(const Findings& checks, bool color);
 std::string ReportJson(const Findings& checks);
-// Prints it and returns the exit code: notes are no failure.
+// Prints the report and returns the exit code. Notes do not count as failures.
 int PrintReport(const Globals& globals, const Findings& checks);
 
 }  // namespace fineserve::fsctl

@@ -6,12 +6,13 @@
 
 namespace fineserve::fsctl {
 
-// Here so that nlohmann's serializer is compiled once.
+// These functions are in one place so that nlohmann's serializer is compiled
+// once.
 
 // Indented, for a whole answer.
 std::string JsonText(const nlohmann::ordered_json& json);
 
-// On one line, for a stream of answers.
+// Returns one line, for a stream of answers.
 std::string JsonLine(const nlohmann::ordered_json& json);
 
 }  // namespace fineserve::fsctl

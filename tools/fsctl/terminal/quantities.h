@@ -6,8 +6,8 @@
 
 namespace fineserve::fsctl {
 
-// Time of an observation, on two clocks. Injected into what fsctl prints, so
-// that tests can compare it.
+// Time of an observation, on two clocks. Passed to the code that prints, so
+// that tests can compare its output.
 struct Moment {
   uint64_t monotonic_ns = 0;
   uint64_t realtime_ns = 0;
@@ -21,10 +21,10 @@ std::string Size(uint64_t bytes);
 // (unknown) or, as a peer may claim, in the future.
 std::string Age(uint64_t now_ns, uint64_t then_ns);
 
-// Age in seconds; negative where Age gives "-".
+// Age in seconds; negative if Age returns "-".
 double SecondsSince(uint64_t now_ns, uint64_t then_ns);
 
-// Age in whole seconds, for JSON; 0 for "-".
+// Age in whole seconds, for JSON; 0 if Age returns "-".
 uint64_t AgeSeconds(uint64_t now_ns, uint64_t then_ns);
 
 // "1st", "22nd", "113th".

@@ -13,7 +13,7 @@ namespace fineserve::fsctl {
 // single-threaded program.
 class SignalWatch {
  public:
-  // Meaning of SIGHUP: the program ends, or TakeHangup reports it.
+  // Meaning of SIGHUP: it ends the program, or TakeHangup reports it.
   enum class Hangup { kEnds, kIsTold };
 
   explicit SignalWatch(Hangup hangup = Hangup::kEnds);
@@ -22,15 +22,15 @@ class SignalWatch {
   ~SignalWatch();
 
   enum class Input { kNone, kReady, kEnded };
-  // Waits until `fd` can be read or has ended, a signal arrives, or the time
-  // is over. A negative `fd` is not waited for.
+  // Waits until `fd` can be read or has ended, a signal arrives, or the time is
+  // over. Ignores a negative `fd`.
   Input WaitFor(int fd, uint64_t timeout_ns);
 
   // The signal that asks the program to end, or 0.
   int ending() const;
   // True if the terminal has been resized since the last call.
   bool TakeResize();
-  // True if SIGHUP has come since the last call, if it does not end the
+  // True if SIGHUP has arrived since the last call and does not end the
   // program.
   bool TakeHangup();
 

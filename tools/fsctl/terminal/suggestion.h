@@ -5,7 +5,7 @@
 
 namespace fineserve::fsctl {
 
-// For names of engines and the like, as for flags and commands.
+// Suggests names of engines and the like, as it does for flags and commands.
 using cli::DidYouMean;
 
 }  // namespace fineserve::fsctl

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
-// Its macros would take common names such as `clear`.
+// ncurses' macros would take common names such as `clear`.
 #define NCURSES_NOMACROS
 #include <ncurses.h>
 
@@ -46,8 +46,8 @@ attr_t AttributeOf(Color color) {
   return A_NORMAL;
 }
 
-// On a terminal without UTF-8, the one character beyond ASCII that fsctl prints
-// becomes a letter.
+// Replaces the only non-ASCII character that fsctl prints by a letter if the
+// terminal lacks UTF-8.
 std::string Encoded(const std::string& text) {
   static const bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
   return utf8 ? text : absl::StrReplaceAll(text, {{"×", "x"}});
@@ -115,8 +115,8 @@ void TerminalScreen::Paint(const std::vector<Line>& lines) {
   wrefresh(stdscr);
 }
 
-// ncurses itself would use $LINES and $COLUMNS, which keep the size that the
-// terminal had at the start.
+// Reads the size from the terminal: ncurses would use $LINES and $COLUMNS,
+// which keep the size at the start.
 void TerminalScreen::Resize() {
   winsize size = {};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 ||

@@ -10,23 +10,23 @@
 namespace fineserve::fsctl {
 
 // The whole terminal on stdin and stdout, through ncurses: keys arrive without
-// Enter and echo, lines are painted in place. The destructor restores the
-// terminal. Confined to one thread; one at a time. Move-only.
+// Enter and without echo, and lines are drawn in place. The destructor restores
+// the terminal. Confined to one thread; one at a time. Move-only.
 class TerminalScreen {
  public:
-  // FailedPrecondition, with the fix, if stdin or stdout is not a terminal, or
-  // one of a kind that this machine does not know.
+  // Returns FailedPrecondition, with the fix, if stdin or stdout is not a
+  // terminal, or is of a kind that this machine does not know.
   static absl::StatusOr<TerminalScreen> Open(bool color);
 
   ScreenSize size() const;
 
-  // Shows as much of the lines as fits.
+  // Shows as many of the lines, and as much of each, as fits.
   void Paint(const std::vector<Line>& lines);
 
   // Adapts to the terminal's new size (after SIGWINCH).
   void Resize();
 
-  // The next key that was pressed; 0 if there is none. Does not wait.
+  // Returns the next key that was pressed; 0 if there is none. Does not wait.
   char Key();
 
  private:

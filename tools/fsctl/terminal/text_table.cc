@@ -22,7 +22,7 @@ bool BeginsCharacter(char byte) {
   return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
 }
 
-// Number of bytes in the first `columns` characters.
+// Returns the number of bytes in the first `columns` characters.
 size_t BytesOf(absl::string_view text, size_t columns) {
   size_t i = 0;
   for (; i < text.size(); ++i) {
@@ -140,7 +140,7 @@ std::vector<Line> TextTable::LinesOf(const Shown& shown) const {
       line.push_back(absl::StrCat(line.empty() ? "" : std::string(kGap, ' '),
                                   right_[i] ? pad : ""));
       line.push_back(row[i]);
-      // No trailing blanks: they would wrap on narrow terminals.
+      // Adds no trailing blanks, since they would wrap on narrow terminals.
       if (!right_[i] && i + 1 < std::min(row.size(), last)) line.push_back(pad);
     }
     lines.push_back(std::move(line));

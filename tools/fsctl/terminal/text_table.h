@@ -18,11 +18,11 @@ enum class Color { kNone, kBold, kDim, kGreen, kYellow, kRed };
 // environment.
 bool UseColor(const std::string& mode, bool is_terminal);
 
-// `text` in a color; unchanged if `on` is false.
+// Returns `text` in a color; unchanged if `on` is false.
 std::string Paint(bool on, Color color, const std::string& text);
 
-// Terminal columns that UTF-8 text takes. Counts one per character: fsctl
-// prints no wide ones.
+// Returns the terminal columns that UTF-8 text takes. Counts one per character,
+// since fsctl prints no wide characters.
 size_t Width(absl::string_view text);
 
 // A piece of a line in one color.
@@ -35,17 +35,17 @@ struct Span {
 };
 using Line = std::vector<Span>;
 
-// Lines as text, each with a newline.
+// Returns the lines as text, each with a newline.
 std::string Render(const std::vector<Line>& lines, bool color);
 
-// Size of a terminal; without one there is no limit.
+// Size of a terminal. Without a terminal, there is no limit.
 struct ScreenSize {
   size_t rows = SIZE_MAX;
   size_t columns = SIZE_MAX;
 };
 
-// Cuts lines to the size of a terminal. If not all fit, the last row says how
-// many are missing.
+// Cuts lines to the size of a terminal. If not all lines fit, the last row says
+// how many are missing.
 std::vector<Line> Fit(const std::vector<Line>& lines, size_t rows,
                       size_t columns);
 
@@ -59,8 +59,8 @@ class TextTable {
   explicit TextTable(const std::vector<std::string>& columns);
   void Add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
   std::vector<Line> Lines() const;
-  // The same without the columns that must go for the rest to fit into `width`:
-  // the first ones of `expendable` (names without '>'), as many as needed.
+  // As Lines, without the columns that must go for the rest to fit into
+  // `width`: the first of `expendable` (names without '>'), as many as needed.
   std::vector<Line> LinesWithin(
       size_t width, const std::vector<std::string>& expendable) const;
   std::string Render(bool color) const;

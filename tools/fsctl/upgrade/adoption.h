@@ -10,10 +10,11 @@
 
 namespace fineserve::fsctl {
 
-// True if the process that runs this program (ProcessImage) is still alive.
+// True if process `pid` is alive and still runs the program `image`
+// (ProcessImage).
 using Lives = std::function<bool(uint32_t pid, uint64_t image)>;
 
-// Outcome for the engines and leases that a daemon has left.
+// Outcome for the engines and leases that a daemon left behind.
 struct Adoption {
   uint32_t engines = 0;  // that still live
   uint32_t slabs = 0;    // that these held
@@ -21,9 +22,10 @@ struct Adoption {
   std::vector<std::string> problems;
 };
 
-// Compares the table that a daemon left with the next daemon's soon after. An
-// engine may have returned slabs in between, and others may have got them, by
-// leases with later numbers; nothing else may have happened to a lease. Pure.
+// Compares the table that a daemon left with the table of the next daemon soon
+// after. Engines may have returned slabs in between, and other engines may have
+// got them, by leases with later numbers; no lease may have changed in another
+// way. Pure.
 Adoption CompareTables(const abi::TableSnapshot& left,
                        const abi::TableSnapshot& found, const Lives& lives);
 

@@ -30,7 +30,7 @@ namespace {
 
 using abi::Holder;
 
-// The scoreboard that the process itself writes; 0 if there is none.
+// Returns the scoreboard that the process itself writes; 0 if there is none.
 uint64_t OwnScoreboard(uint32_t pid) {
   for (const Holder& holder : abi::FindHolders(static_cast<pid_t>(pid))) {
     if (holder.kind != Holder::Kind::kEngineScoreboard) continue;
@@ -53,17 +53,18 @@ bool HasEnded(uint32_t pid) {
   return status.empty() || absl::StrContains(status, "State:\tZ");
 }
 
-// True if the process has a view's thread, which looks for the next daemon.
+// True if the process has a thread for its view, which looks for the next
+// daemon.
 bool JoinsByItself(const abi::EngineSnapshot& engine, uint32_t pid) {
   return engine.view.state == abi::ViewState::kActive &&
          (engine.view.pid == pid || engine.view.runs_pool == pid);
 }
 
-// A request for whole slabs waits up to 5 s in the daemon.
+// The daemon holds a request for whole slabs for up to 5 s.
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
-// Sends the request and copies its answer. A refusal is Unavailable, or
-// ResourceExhausted.
+// Sends the request and copies its answer. If the daemon refuses, returns
+// Unavailable or ResourceExhausted.
 template <typename Request, typename Answer>
 absl::Status Ask(int socket, const Request& request, Answer* answer) {
   abi::Received received;
@@ -85,10 +86,10 @@ absl::Status Ask(int socket, const Request& request, Answer* answer) {
                    absl::StrCat("a lease was refused: ", why));
 }
 
-// Leases one slab of the daemon that listens there, as an engine would, and
-// returns it. Returns the outcome: a full pool or a full table is no error,
-// because no slab is asked back for this. This process is then a member of an
-// engine "fsctl-upgrade" until it ends.
+// Leases one slab from the daemon that listens at `socket`, as an engine would,
+// and returns it. Returns the outcome: a full pool or a full table is no error,
+// because no slab is asked back for this. From then on, this process is a
+// member of an engine "fsctl-upgrade" until it ends.
 absl::StatusOr<std::string> ProbeLease(const std::string& socket,
                                        bool any_is_free) {
   if (!any_is_free) return std::string("none is free, so none was leased");
@@ -116,12 +117,12 @@ absl::StatusOr<std::string> ProbeLease(const std::string& socket,
 
 using Severity = Finding::Severity;
 
-// A process that connects in between waits in the socket that is kept.
+// A process that connects in between waits at the socket, which is kept open.
 constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(500);
 constexpr absl::Duration kPause = absl::Milliseconds(2);
-// Words are published before counters.
+// The slab words are published before the counters.
 constexpr absl::Duration kForCounters = absl::Milliseconds(20);
-// A supervisor without a child for this long is pausing after failed starts:
+// If a supervisor has no child for this long, it pauses after failed starts:
 // each pause is twice the one before, from 10 ms on. A busy machine may take
 // most of a second to start the first child.
 constexpr absl::Duration kLongestWithoutChild = absl::Seconds(2);
@@ -147,7 +148,7 @@ bool ProgramLives(uint32_t pid, uint64_t image) {
 }
 
 // Waits until another process than `former` serves and runs the right program.
-// `has_children`: the kernel lists the keeper's children.
+// `has_children`: whether the kernel lists the keeper's children.
 absl::StatusOr<abi::TableSnapshot> AwaitNext(const ServingDaemon& daemon,
                                              const std::string& socket,
                                              uint32_t former, bool has_children,
@@ -186,7 +187,7 @@ absl::StatusOr<abi::TableSnapshot> ReadBefore(absl::Time deadline,
   return table;
 }
 
-// The daemon that is to end, if it still lives, and its table.
+// The daemon that will end, if it still lives, and its table.
 struct FormerDaemon {
   driver::Descriptor pidfd;
   driver::Descriptor table;
@@ -203,7 +204,8 @@ FormerDaemon OpenFormer(const ServedPool& pool) {
 }
 
 // Waits for the daemon's end, and returns the table that it left, which is
-// valid until the next one serves; the last known table if the end was missed.
+// valid until the next daemon serves. If the end was missed, returns the last
+// known table.
 abi::TableSnapshot AwaitEnd(const FormerDaemon& former, const ServedPool& pool,
                             absl::Time deadline) {
   pollfd ended = {former.pidfd.get(), POLLIN, 0};
@@ -312,7 +314,7 @@ Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
     return result;
   };
   const FormerDaemon former = OpenFormer(pool);
-  // On the way back the keeper may still pause after the failed release.
+  // On the way back, the keeper may still be pausing after the failed release.
   const bool has_children =
       daemon.keeper == ServingDaemon::Keeper::kSupervisor && !is_way_back &&
       !ChildrenOf(daemon.keeper_pid).empty();
@@ -340,7 +342,7 @@ Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
   if (!result.same_pool) return result;
   result.checks.push_back(CheckEngines(pool, is_way_back, deadline));
   result.checks.push_back(CheckLeasing(pool.socket, *later));
-  // The daemon served all the time.
+  // The daemon has served without interruption.
   const absl::StatusOr<abi::TableSnapshot> last =
       ReadBefore(deadline, pool.socket);
   if (!last.ok()) return fail("start", last.status().message());

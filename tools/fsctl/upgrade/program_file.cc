@@ -27,8 +27,8 @@ absl::Status Errno(absl::string_view what, const std::string& path) {
                    "another way and leave --binary out"));
 }
 
-// Checks a file, or a folder above it. In a sticky folder only a file's owner
-// can replace it.
+// Checks a file, or a folder above it. In a sticky folder, only the owner of a
+// file can replace it.
 absl::Status CheckOnlyRootWrites(const std::string& path) {
   struct stat st;
   if (stat(path.c_str(), &st) != 0) return Errno("cannot read", path);
@@ -77,7 +77,7 @@ absl::Status CheckOnlyRootChanges(const std::string& path) {
     return absl::PermissionDeniedError(
         absl::StrCat(path, ": ", error.message()));
   }
-  // Checks both paths, since links are in folders, too.
+  // Checks both paths, since folders may also be links.
   for (fs::path at : {fs::path(path), real}) {
     for (;; at = at.parent_path()) {
       const absl::Status s = CheckOnlyRootWrites(at.string());

@@ -45,8 +45,7 @@ std::string HowItEnded(const ChildResult& result) {
   return LastLine(result.output);
 }
 
-// True for variables that tell a daemon that it has a parent; these are left
-// out.
+// True for variables that tell a daemon about its keeper, which are left out.
 bool IsOfItsKeeper(absl::string_view variable) {
   for (const char* name :
        {"NOTIFY_SOCKET=", "FDSTORE=", "LISTEN_", "WATCHDOG_"}) {
@@ -55,7 +54,7 @@ bool IsOfItsKeeper(absl::string_view variable) {
   return false;
 }
 
-// The numbers of a line of /proc/PID/status.
+// Returns the numbers of a line of /proc/PID/status.
 std::vector<uint32_t> NumbersOf(const std::string& status, const char* name) {
   std::vector<uint32_t> numbers;
   for (absl::string_view line : absl::StrSplit(status, '\n')) {
@@ -69,13 +68,13 @@ std::vector<uint32_t> NumbersOf(const std::string& status, const char* name) {
   return numbers;
 }
 
-// In a child. Takes the rights of the serving daemon, which the next one will
-// have, so that a file which only root can read does not pass as readable. A
-// caller other than root keeps its own rights.
+// Runs in a child. Takes the rights of the serving daemon, which the next one
+// will have, so that a file which only root can read does not pass as readable.
+// If the caller is not root, it keeps its rights.
 bool TakeRightsOf(pid_t pid) {
   if (geteuid() != 0) return true;
   const std::string status = ReadFile(absl::StrCat("/proc/", pid, "/status"));
-  // Real and effective ones, and others.
+  // The second number of Uid and of Gid is the effective id.
   const std::vector<uint32_t> uids = NumbersOf(status, "Uid:"),
                               gids = NumbersOf(status, "Gid:"),
                               groups = NumbersOf(status, "Groups:");
@@ -94,8 +93,8 @@ int AskAsNext(const std::string& path, const ServingDaemon& daemon, int table,
       dup2(table, kFirstInherited) < 0) {
     return kExitNotExecutable;
   }
-  // Opens the program first, since its folder may be closed to the daemon's
-  // user; it is installed elsewhere.
+  // Opens the program first, since the daemon's user may have no access to its
+  // folder; it is installed elsewhere later.
   const int program = open(path.c_str(), O_RDONLY);  // NOLINT: no O_CLOEXEC
   if (program < 0 || !TakeRightsOf(daemon.pid)) return kExitNotExecutable;
   clearenv();
@@ -167,8 +166,8 @@ absl::StatusOr<Release> AskRelease(const std::string& path) {
                    RunProgram({{path, "--version"}, {}, "", ""}, kAskTimeout));
 }
 
-// Runs with the daemon's rights, since the program is its user's choice, not
-// ours.
+// Runs the program with the daemon's rights, since the daemon's user has chosen
+// it.
 absl::StatusOr<Release> AskRelease(const ServingDaemon& daemon) {
   const auto ask = [&](int output) {
     RedirectOutput(output);

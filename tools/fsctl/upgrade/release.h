@@ -10,7 +10,7 @@
 
 namespace fineserve::fsctl {
 
-// A fineserved's statements about itself.
+// The answer of a fineserved about its release.
 struct Release {
   std::string version;
   uint32_t abi = 0;
@@ -18,19 +18,19 @@ struct Release {
 // "fineserved 0.1.0 (ABI 10)".
 std::string ReleaseName(const Release& release);
 
-// Parses the output of `fineserved --version`. InvalidArgument if that is not a
-// fineserved's.
+// Parses the output of `fineserved --version`. InvalidArgument if the output is
+// not a fineserved's.
 absl::StatusOr<Release> ParseRelease(const std::string& version_text);
 
-// Asks the program at `path`. Errors say what is wrong with the file, too.
+// Asks the program at `path`. Errors also say what is wrong with the file.
 absl::StatusOr<Release> AskRelease(const std::string& path);
-// The same for the daemon that serves.
+// Asks the program of the serving daemon.
 absl::StatusOr<Release> AskRelease(const ServingDaemon& daemon);
 
 // Asks the program at `path`, with the arguments, the environment and the
-// folder of `daemon`, whether it can go on with the pool that `table` is of.
-// FailedPrecondition, in its own words, if not; Unimplemented if it is a
-// release that cannot be asked.
+// folder of `daemon`, whether it can continue the pool of `table`. Returns
+// FailedPrecondition with the program's own message if it cannot; Unimplemented
+// if its release cannot be asked.
 absl::Status AskTakeover(const std::string& path, const ServingDaemon& daemon,
                          int table);
 

@@ -63,7 +63,7 @@ std::string NameOf(pid_t pid) {
   return std::string(absl::StripAsciiWhitespace(ProcFile(pid, "comm")));
 }
 
-// The unit of a process: its control group's name.
+// Returns the unit of a process, which is the name of its control group.
 std::string UnitOf(pid_t pid) {
   for (absl::string_view line : absl::StrSplit(ProcFile(pid, "cgroup"), '\n')) {
     const size_t slash = line.rfind('/');
@@ -155,7 +155,7 @@ absl::Status CheckTrust(const ServingDaemon& daemon) {
   std::error_code error;
   std::string runs = fs::read_symlink(
       absl::StrCat("/proc/self/fd/", daemon.executable.get()), error);
-  // The kernel's suffix for a file that has been replaced.
+  // The kernel appends this suffix if the file has been replaced.
   runs = std::string(absl::StripSuffix(runs, " (deleted)"));
   const fs::path program = daemon.program;
   const fs::path folder = fs::canonical(program.parent_path(), error);

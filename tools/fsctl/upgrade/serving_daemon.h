@@ -20,11 +20,12 @@ struct ServingDaemon {
 
   pid_t pid = 0;
   uint64_t start = 0;  // ProcessStart
-  // Absolute: its keeper's next start runs the file that is there then.
+  // Absolute. The keeper's next start runs whichever file is there at that
+  // time.
   std::string program;
   std::vector<std::string> arguments;    // without the program
   std::vector<std::string> environment;  // "NAME=value"
-  // The running program, even if another file is at `program` by now.
+  // The running program, even if another file is at `program` now.
   driver::Descriptor executable;
   Keeper keeper = Keeper::kSupervisor;
   pid_t keeper_pid = 0;
@@ -33,24 +34,26 @@ struct ServingDaemon {
   bool of_user_manager = false;  // systemctl --user
 };
 
-// FailedPrecondition, with what to do, if its pool has no keeper.
+// Returns FailedPrecondition, with what to do, if the daemon's pool has no
+// keeper.
 absl::StatusOr<ServingDaemon> FindServingDaemon(pid_t pid);
 
-// PermissionDenied unless `daemon` is the process that answers on this
-// connection, since the table's pid is only the daemon's own claim.
+// Returns PermissionDenied unless `daemon` is the process that answers on this
+// connection, since the pid in the table is only the daemon's claim.
 absl::Status CheckAnswers(const ServingDaemon& daemon, int socket);
 
 // The daemon's user, who sets the path by which the daemon was started, must
-// not choose the program that root executes and replaces. PermissionDenied,
-// saying why, if this process is root's and the daemon's program is not at that
-// path, or others can change it. OK forevery other user.
+// not choose the program that root executes and replaces. Returns
+// PermissionDenied, with the reason, if this process is root's and the daemon's
+// program is not at that path, or others can change it. OK for every other
+// user.
 absl::Status CheckTrust(const ServingDaemon& daemon);
 
 // "fineserved --supervise (pid 4711)", "systemd (fineserved@0.service)".
 std::string KeeperName(const ServingDaemon& daemon);
 
-// Has the keeper stop its daemon and start the program that is at `program`
-// now. Does not wait for that.
+// Makes the keeper stop its daemon and start the program that is at `program`
+// now. Does not wait for the start.
 absl::Status StartNext(const ServingDaemon& daemon);
 
 }  // namespace fineserve::fsctl

@@ -38,11 +38,12 @@ struct UpgradeOptions {
 
 constexpr char kFailedSuffix[] = ".failed";
 constexpr char kFormerSuffix[] = ".former";
-// The way back gets at least this time, since without it no daemon is left.
+// The way back gets at least this time, since no daemon would be left without
+// it.
 constexpr absl::Duration kLeastForTheWayBack = absl::Seconds(30);
 
-// One run of the command. Each step reports what it found and returns whether
-// the next one may be taken.
+// One run of the command. Each step reports its result and returns whether the
+// next step may follow.
 class Upgrade {
  public:
   Upgrade(const UpgradeOptions& options, ServingDaemon daemon, ServedPool pool)
@@ -245,9 +246,9 @@ int Upgrade::Report(const Globals& globals) const {
   return code_;
 }
 
-// The chosen pool, once its daemon answers: a busy daemon may be late. If the
-// daemon does not answer within the timeout or is dead, the pool as it is. Each
-// look has its own bound.
+// Returns the chosen pool once its daemon answers, since a busy daemon may be
+// late. If the daemon is dead or does not answer within the timeout, returns
+// the pool as it is. Each look has a separate limit.
 absl::StatusOr<Pool> ChooseServedPool(const std::string& gpu,
                                       absl::Duration timeout) {
   const absl::Time end = absl::Now() + timeout;
