@@ -37,7 +37,7 @@ struct OtlpEndpoint {
   std::string target;  // with a leading slash
 };
 
-// Reads "http:HOST[:PORT][/PATH]". The defaults are port 4318 and /v1/traces.
+// Reads "http://HOST[:PORT][/PATH]". The defaults are port 4318 and /v1/traces.
 absl::StatusOr<OtlpEndpoint> ParseOtlpEndpoint(const std::string& url);
 
 // Sends the spans of sampled requests to a collector, in batches, on a separate
