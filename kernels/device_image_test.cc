@@ -1,5 +1,5 @@
-// The architectures of this build's device code, read back from the image that
-// programs ship.
+// Checks the architectures of this build's device code, read back from the
+// image that programs ship.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string.h>
@@ -27,9 +27,10 @@ T Read(const char* at) {
 }
 
 // A fat binary is a header (magic number, u16 version, u16 header bytes, u64
-// bytes of all that follows) and entries, each with a header of its own: u16
-// kind (1: PTX, 2: ELF), u32 header bytes at 4, u64 content bytes at 8, u32
-// compute capability at 28. Returns the contents by "ptx 75", "sm 90".
+// bytes of everything that follows) and entries. Each entry has a separate
+// header: u16 kind (1: PTX, 2: ELF), u32 header bytes at 4, u64 content bytes
+// at 8, u32 compute capability at 28. Returns the contents by "ptx 75", "sm
+// 90".
 std::map<std::string, std::string_view> Entries(const char* image) {
   std::map<std::string, std::string_view> entries;
   const char* at = image + Read<uint16_t>(image + 6);

@@ -16,7 +16,7 @@ ByteRange RangeOf(const Bytes& bytes, uint64_t begin, uint64_t length) {
   return {reinterpret_cast<uint64_t>(bytes.data()) + begin, length};
 }
 
-// The header's formula, byte by byte and with independent arithmetic.
+// Computes the header's formula byte by byte, with independent arithmetic.
 Fingerprint Reference(const ByteRange& range) {
   const auto scramble = [](uint64_t x) {
     x ^= x >> 30;
@@ -43,7 +43,7 @@ Fingerprint Reference(const ByteRange& range) {
   return digest;
 }
 
-// The result of a grid of `threads`, last thread first.
+// Returns the result of a grid of `threads` threads, the last thread first.
 Fingerprint InShares(const ByteRange& range, uint64_t threads) {
   Fingerprint digest = LengthTerm(range.bytes);
   for (uint64_t t = threads; t-- > 0;) {
@@ -88,7 +88,7 @@ TEST(FingerprintTest, RandomRangesAreTheReferencesForAnyNumberOfThreads) {
   }
 }
 
-// A range that is read in parts, as the emulated device reads it.
+// A range may be read in parts, as the emulated device does.
 TEST(FingerprintTest, PartsAddUp) {
   std::mt19937 random(5);
   const Bytes bytes = RandomBytes(&random, 200);
@@ -115,7 +115,7 @@ TEST(FingerprintTest, EveryBitCountsInBothHalves) {
   EXPECT_TRUE(FingerprintOnHost(range) == digest);
 }
 
-// Lanes or words that change places change the digest.
+// Swapping lanes or words changes the digest.
 TEST(FingerprintTest, PlaceCountsInBothHalves) {
   std::mt19937 random(3);
   Bytes bytes = RandomBytes(&random, 64);
@@ -133,7 +133,7 @@ TEST(FingerprintTest, PlaceCountsInBothHalves) {
   EXPECT_TRUE(differs());
 }
 
-// Like freshly zeroed memory: all lanes are equal.
+// Zeros are like freshly zeroed memory: all lanes are equal.
 TEST(FingerprintTest, ZerosOfEachLengthDiffer) {
   const Bytes zeros(300);
   std::vector<Fingerprint> digests;

@@ -12,7 +12,8 @@ using Fleet = ComparedFleet;
 TEST(LoadOfTest, CountsWholeBlocksForTheTimeOfTheAnswer) {
   workload::Trace trace;
   trace.models = Fleet::Models();
-  // 7 blocks of 16 tokens of 2 KiB; a step that fills, nine that decode.
+  // The request takes 7 blocks of 16 tokens of 2 KiB, one prefill step and nine
+  // decode steps.
   trace.arrivals = {{0, 1, {91, 10}}};
   const double bytes = 7 * 16 * 2 * 1024;
   const double seconds = 1e-6 * (25'000 + 91 * 50 + 9 * 25'060);
@@ -36,7 +37,7 @@ TEST(SteadyTest, HasTheLoadAndAllModels) {
   }
 }
 
-// Ten requests within the first second of each ten seconds.
+// Returns ten requests within the first second of every ten seconds.
 workload::Trace TenAtOnce(double seconds) {
   workload::Trace real;
   real.models = {"real"};

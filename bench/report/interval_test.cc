@@ -23,7 +23,7 @@ TEST(IntervalTest, OneValueHasNoWidthThatIsKnown) {
 }
 
 TEST(IntervalTest, RatiosAreTakenSeedBySeed) {
-  // Loads differ tenfold, the ratio does not.
+  // Loads differ tenfold, but the ratio does not.
   const Interval i = RatioOf({2, 20, 200}, {1, 10, 100});
   EXPECT_DOUBLE_EQ(i.mean, 2);
   EXPECT_DOUBLE_EQ(i.half, 0);

@@ -22,8 +22,8 @@ using Kind = FrameStep::Kind;
 // the CFA or "c-8" for a register saved 8 bytes below the CFA. "u": not saved.
 using Row = std::map<std::string, std::string>;
 
-// The rows of a library's unwind table as readelf prints them, by address from
-// its base.
+// Returns the rows of a library's unwind table as readelf prints them, by
+// address from its base.
 std::map<uint64_t, Row> RowsOfReadelf(const std::string& path) {
   std::map<uint64_t, Row> rows;
   const std::string command =
@@ -52,7 +52,7 @@ std::map<uint64_t, Row> RowsOfReadelf(const std::string& path) {
   return rows;
 }
 
-// The step in readelf's notation.
+// Returns the step in readelf's notation.
 Row InWords(const FrameStep& step) {
   if (step.kind == Kind::kLast) return {{"ra", "u"}};
   const std::string base = step.from_rbp ? "rbp+" : "rsp+";
@@ -78,8 +78,8 @@ class FrameStepsOf : public testing::TestWithParam<const char*> {
   }
 };
 
-// Checks every address at which a row begins, in libraries that are stripped
-// and that hold assembly as well as compiled C and C++.
+// Checks every address at which a row begins, in stripped libraries that hold
+// assembly as well as compiled C and C++.
 TEST_P(FrameStepsOf, WholeLibraryAreReadelfsRows) {
   Module module;
   ASSERT_TRUE(FindModuleBySoname(GetParam(), &module));
@@ -113,7 +113,7 @@ TEST(FrameStepTest, AddressesOutsideEveryModuleAreUnusual) {
   EXPECT_EQ(ReadFrameStep(UINT64_MAX).kind, Kind::kUnusual);
 }
 
-// Data, which no function's record covers.
+// The address is data, which no function's record covers.
 TEST(FrameStepTest, AddressesOutsideEveryFunctionAreUnusual) {
   static int data = 0;
   EXPECT_EQ(ReadFrameStep(reinterpret_cast<uint64_t>(&data)).kind,

@@ -14,8 +14,7 @@
 #include "daemon/contract/abi/byte_size.h"
 #include "daemon/contract/abi/transport.h"
 
-// Functions with names. Their bodies differ, because a linker may fold equal
-// ones.
+// Named functions. Their bodies differ, because a linker may fold equal ones.
 extern "C" {
 int frames_inner(int x) { return x + 11; }
 int frames_middle(int x) { return x * 13; }
@@ -72,7 +71,7 @@ using abi::kMiB;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A return address in a function: after its first byte.
+// Returns a return address in a function: one byte after its start.
 template <typename Function>
 uint64_t In(Function* function) {
   return reinterpret_cast<uint64_t>(function) + 1;
@@ -114,8 +113,8 @@ TEST(NameCodeTest, LibraryWithTheOldHashTableIsNamedToo) {
   EXPECT_THAT(buffer->names[0].module, HasSubstr("sysv_probe"));
 }
 
-// `dlclose` must change it, or a cache would trust addresses that hold other
-// code now.
+// `dlclose` must change the count, because otherwise a cache would trust
+// addresses that now hold other code.
 TEST(UnloadCountTest, GrowsWithEveryModuleThatGoes) {
   const uint64_t before = UnloadCount();
   void* const library = dlopen(PROBE_LIBRARY, RTLD_NOW);
@@ -217,7 +216,7 @@ TEST_F(RuleMatcherTest, FramesWithoutANameAreCounted) {
 
 TEST_F(RuleMatcherTest, MoreStacksThanPlacesAreStillJudgedRight) {
   Set({MakeRule("r", {"frames_inner"})});
-  // Each byte of a stretch of libc acts as a call site.
+  // Each byte in a stretch of libc acts as a call site.
   for (uint64_t i = 0; i < 5000; ++i) {
     ASSERT_FALSE(Match({In(&gnu_get_libc_version) + i}).found);
     ASSERT_TRUE(Match({In(&gnu_get_libc_version) + i, stack_[0]}).found);

@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint16_t kCapacity = 256;
 
-// A stack in an array, because signal handlers must not allocate.
+// A stack in an array, because signal handlers must not allocate memory.
 struct Frames {
   uint64_t ips[kCapacity];
   uint16_t count = 0;
@@ -38,8 +38,8 @@ struct Frames {
   }
 };
 
-// The results of CaptureStack and of libgcc for one stack, from CaptureBoth's
-// caller on, because the two calls differ below that.
+// The results of CaptureStack and of libgcc for the same stack, from
+// CaptureBoth's caller on, because the two captures differ below it.
 struct BothStacks {
   Frames ours;
   Frames libgcc;
@@ -53,8 +53,8 @@ struct BothStacks {
   return both;
 }
 
-// The stack of the last callback: signal handlers and C callbacks have no
-// other way out.
+// The stack of the last callback, in a global because signal handlers and C
+// callbacks cannot return it otherwise.
 BothStacks g_seen;
 
 void ExpectSame(const BothStacks& both, size_t least) {
@@ -64,7 +64,8 @@ void ExpectSame(const BothStacks& both, size_t least) {
   EXPECT_GE(both.ours.count, least);
 }
 
-// Expects also that libgcc was not needed, where steps are known at all.
+// Also expects that libgcc was not needed on architectures where steps are
+// known.
 void ExpectKnown(const BothStacks& both, size_t least) {
   ExpectSame(both, least);
 #if defined(__x86_64__)
@@ -81,7 +82,8 @@ void ExpectKnown(const BothStacks& both, size_t least) {
   return both;
 }
 
-// Its frame's size is known only at run time, so the CFA is relative to rbp.
+// The function's frame size is known only at run time, so its CFA is relative
+// to rbp.
 [[gnu::noinline]] BothStacks RecurseWithArrays(int depth, size_t bytes) {
   auto* array = static_cast<volatile char*>(__builtin_alloca(bytes));
   array[0] = 1;
@@ -91,7 +93,7 @@ void ExpectKnown(const BothStacks& both, size_t least) {
   return both;
 }
 
-// Its locals need more than the stack's alignment.
+// The function's locals need a larger alignment than the stack's.
 [[gnu::noinline]] BothStacks RecurseRealigned(int depth) {
   alignas(64) volatile char line[64];
   line[0] = 1;
@@ -134,7 +136,7 @@ TEST(StackTest, CallerThatIsNotOnTheStackIsAllThatIsKnown) {
   EXPECT_EQ(frames[0], reinterpret_cast<uint64_t>(&nowhere));
 }
 
-// glibc and libstdc++ come stripped, and qsort's frames are between ours.
+// glibc and libstdc++ are stripped, and qsort's frames are between ours.
 TEST(StackTest, FramesOfStrippedLibrariesAreFollowed) {
   int values[] = {3, 1, 2};
   qsort(values, 3, sizeof(int), [](const void*, const void*) {
@@ -204,8 +206,8 @@ void LoadAndUnload(const std::stop_token& stop) {
   }
 }
 
-// A function that is made at run time, in no module. The register of the frame
-// is one like any other in it.
+// A function generated at run time, in no module. It uses the frame register
+// like any other.
 #if defined(__x86_64__)
 // push %rbp; mov %rsi, %rbp; call *%rdi; pop %rbp; ret
 constexpr uint8_t kRunTimeCode[] = {0x55, 0x48, 0x89, 0xf5,
@@ -245,16 +247,17 @@ class RunTimeCode {
  private:
   static constexpr size_t kBytes = 1 << 16;  // whole pages of any kernel
 
-  // Not at the start of the page, because a sanitizer may read the bytes before
-  // it.
+  // The code is not at the start of the page, because a sanitizer may read the
+  // bytes before it.
   uint8_t* code() const { return static_cast<uint8_t*>(page_) + 64; }
 
   void* page_;
   bool ready_ = false;
 };
 
-// An unwinder that goes on by guessing from the memory at rbp names functions
-// that were never called: here LoadAndUnload, in what looks like a frame.
+// An unwinder that continues by guessing from the memory at rbp would name
+// functions that were never called: here LoadAndUnload, in what looks like a
+// frame.
 TEST(StackTest, CodeMadeAtRunTimeEndsTheStack) {
   const RunTimeCode code;
   ASSERT_TRUE(code.ready());
@@ -275,7 +278,7 @@ TEST(StackTest, LeavesErrnoAsItWas) {
 }
 
 // The host's malloc may hold any lock while a thread allocates, and profilers
-// unwind in it themselves.
+// unwind inside malloc.
 TEST(StackTest, ThreadsFirstStackAllocatesNothing) {
   uint64_t frames[8];
   ASSERT_EQ(CaptureStack(__builtin_return_address(0), frames, 8), 8);
@@ -289,7 +292,7 @@ TEST(StackTest, ThreadsFirstStackAllocatesNothing) {
   EXPECT_EQ(after, before);
 }
 
-// New code at the addresses of an unloaded library has other frames.
+// New code at the addresses of an unloaded library has different frames.
 TEST(StackTest, LibrariesThatComeAndGoAreReadAgain) {
   for (int i = 0; i < 20; ++i) {
     for (const char* file : {FRAMES_600, FRAMES_900}) {
@@ -306,7 +309,7 @@ TEST(StackTest, LibrariesThatComeAndGoAreReadAgain) {
 }
 
 // Random calls among frames of every kind, in several threads, while a library
-// comes and goes.
+// is loaded and unloaded.
 class RandomStacks {
  public:
   explicit RandomStacks(unsigned seed) : random_(seed) {}

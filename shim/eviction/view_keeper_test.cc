@@ -15,7 +15,7 @@ using testing::Pair;
 
 class ViewKeeperTest : public EngineViewTest {
  protected:
-  // The thread may outlive the test, asleep.
+  // The keeper's thread may outlive the test, asleep.
   ViewKeeper& keeper_ = *new ViewKeeper(&view_);
   void TearDown() override {
     keeper_.Stop();
@@ -29,7 +29,8 @@ TEST_F(ViewKeeperTest, IdleEngineAnswersAskBacks) {
   Serve();
   keeper_.Start(driver_);
   for (uint32_t s = 0; s < 3; ++s) daemon_->Lease(s, s + 5);
-  // The keeper may be the one that reads a lease, and then links it.
+  // The keeper's thread, too, may be the one that reads a lease and then links
+  // it.
   ASSERT_TRUE(FakeDaemon::Becomes([this] {
     Step();
     return Stats().free_blocks == 3 * kSlabBlocks;

@@ -75,7 +75,7 @@ TEST_F(GateTest, StaysOpenWhileAGraphIsCaptured) {
   g_gate.CaptureEnds(stream);
   EXPECT_TRUE(g_gate.Close(kPatientMs));
   g_gate.Open();
-  // Each thread has a stream of that name.
+  // Null names a different stream in each thread.
   g_gate.CaptureBegins(nullptr);
   std::thread([] { g_gate.CaptureEnds(nullptr); }).join();
   EXPECT_FALSE(g_gate.Close(kPatientMs));
@@ -133,7 +133,7 @@ TEST_F(GateTest, CallWithinACallPasses) {
   EXPECT_TRUE(passed);
 }
 
-// The thread that forks is the only one that the child has.
+// In the child, the thread that forked is the only one.
 TEST_F(GateTest, ChildThatIsForkedWithinACallIsInsideUntilItLeaves) {
   bool is_awaited = false;
   const pid_t child = g_gate.Pass([&] {
@@ -157,7 +157,7 @@ TEST_F(GateTest, ThreadsThatHaveEndedAreNotWaitedFor) {
   EXPECT_TRUE(g_gate.Close(kPatientMs));
 }
 
-// It moves what is behind the gate.
+// Our threads move what is behind the gate.
 TEST_F(GateTest, ThreadOfOursPassesTheClosedGate) {
   ASSERT_TRUE(g_gate.Close(kPatientMs));
   std::thread([] {
@@ -166,7 +166,7 @@ TEST_F(GateTest, ThreadOfOursPassesTheClosedGate) {
   }).join();
 }
 
-// While the gate is closed no call is between TryEnter and Leave.
+// While the gate is closed, no call is between TryEnter and Leave.
 TEST_F(GateTest, NoCallIsInsideWhileItIsClosed) {
   std::atomic<int> inside{0};
   std::atomic<bool> ends{false};
@@ -179,7 +179,7 @@ TEST_F(GateTest, NoCallIsInsideWhileItIsClosed) {
           inside.fetch_add(1, std::memory_order_relaxed);
           return inside.fetch_sub(1, std::memory_order_relaxed);
         });
-        // On one processor, too, the closer comes to run often.
+        // Lets the closer run often even on one processor.
         if (calls.fetch_add(1, std::memory_order_relaxed) % 64 == 0) {
           std::this_thread::yield();
         }
@@ -187,8 +187,8 @@ TEST_F(GateTest, NoCallIsInsideWhileItIsClosed) {
     });
   }
   for (int round = 0; round < 500; ++round) {
-    // Each round meets callers that run: they may all be late on a busy
-    // machine.
+    // Waits until the callers run in this round, because on a busy machine all
+    // of them may be late.
     for (const uint64_t before = calls; calls == before;) {
       std::this_thread::yield();
     }
@@ -205,7 +205,8 @@ TEST_F(GateTest, NoCallIsInsideWhileItIsClosed) {
 }
 
 // True for a function that takes a stream to work on, or an address of device
-// memory: it may touch memory until someone has said that it does not.
+// memory. Such a function may touch memory until it is listed as not touching
+// it.
 template <typename Function>
 struct Suspicion;
 template <typename... Arguments>
@@ -233,7 +234,8 @@ constexpr Row kRows[] = {
 #undef FINESERVE_ROW
 };
 
-// They take a stream or an address, and touch no memory that can move.
+// Functions that take a stream or an address, but touch no memory that can
+// move.
 const std::set<std::string> kTouchNothing = {
     // Frees and allocations in stream order: pools do not move.
     "cuMemFree_v2",
@@ -260,7 +262,7 @@ const std::set<std::string> kTouchNothing = {
     "cuIpcGetMemHandle",
     "cuIpcCloseMemHandle",
     "cuMemPoolExportPointer",
-    // Order between streams, and what they are.
+    // Order between streams, and properties of streams.
     "cuStreamSynchronize",
     "cuStreamQuery",
     "cuStreamIsCapturing",
@@ -274,13 +276,13 @@ const std::set<std::string> kTouchNothing = {
     "cuStreamGetDevice",
     "cuStreamGetCaptureInfo_v2",
     "cuStreamGetCaptureInfo_v3",
-    // Memory that the host reads by itself.
+    // Memory that the host itself reads.
     "cuStreamAttachMemAsync",
     // Writes a descriptor on the host.
     "cuTensorMapEncodeTiled",
     "cuTensorMapEncodeIm2col",
     "cuTensorMapReplaceAddress",
-    // Handles and flags have the type of an address.
+    // Handles and flags that have the type of an address.
     "cuGraphInstantiateWithFlags",
     "cuMemCreate",
     "cuMemRelease",
@@ -289,11 +291,11 @@ const std::set<std::string> kTouchNothing = {
     "cuMulticastBindMem",
     "cuMemPoolExportToShareableHandle",
     "cuMemPoolImportFromShareableHandle",
-    // These are in cuda.h, and not in our list. Nodes of graphs run when the
+    // These are in cuda.h but not in our list. Nodes of graphs run when the
     // graph is launched.
     "cuGraphAddMemFreeNode",
     "cuGraphUpload",
-    // Arrays, and what other interfaces map, stay on the device.
+    // Arrays, and objects that other interfaces map, stay on the device.
     "cuMemcpyAtoA",
     "cuMemcpyAtoH",
     "cuMemcpyAtoHAsync",
@@ -346,7 +348,7 @@ TEST(GatedCallsTest, GatedCallsAndTheirVariantsAreEntryPoints) {
 #undef FINESERVE_GATED
 }
 
-// Without the number of its ABI and the variant of its stream.
+// Returns the name without its ABI number and its stream variant.
 std::string NameOf(const std::string& symbol) {
   const std::string plain = WithoutVariant(symbol);
   const size_t at = plain.rfind("_v");
@@ -360,8 +362,9 @@ std::string WithoutComments(std::string text) {
   return text;
 }
 
-// Names of the functions that a header declares and that take a stream, take an
-// address, or are named as a touch. 32-bit forms touch nothing here.
+// Returns the names of the functions which a header declares and which take a
+// stream, take an address, or are named as a touch. 32-bit forms do not touch
+// memory here.
 std::set<std::string> SuspectsIn(const std::string& header) {
   static const std::regex touch(R"(\bCU(stream|deviceptr) [^*])");
   const std::string declaration = "CUresult CUDAAPI ";
@@ -396,7 +399,7 @@ TEST(GatedCallsTest, ListHasWhatCudaHDeclares) {
         << name << " may touch memory: list it, or say in kTouchNothing why it "
         << "cannot";
   }
-  // The ABI that a program gets which is built now.
+  // The ABI that a newly built program gets.
   const std::regex renamed(
       R"(#\s*define\s+(cu\w+)\s+(__CUDA_API_PT(SZ|DS)\()?(cu\w+))");
   size_t compared = 0;

@@ -52,7 +52,8 @@ TEST(PresenceTest, WaiterLearnsOfEachAskOnceThoughItComesLate) {
   EXPECT_FALSE(presence.TakeAsk());  // too late
 }
 
-// Its view is being unmapped: the mover must not go on as if it were active.
+// The engine's view is being unmapped, so the mover must not go on as if the
+// engine were active.
 TEST(PresenceTest, LeavingThatHasBegunIsWaitedForBeyondTheTimeLimit) {
   Presence presence;
   presence.Ask();

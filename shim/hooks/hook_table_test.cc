@@ -12,7 +12,8 @@ struct Request {
   uint64_t flags = 0;
 };
 
-// A driver answers with the newest ABI that is not newer than the version.
+// A driver answers with the newest ABI that is not newer than the requested
+// version.
 constexpr Request kRequests[] = {
     {"cuMemAlloc", 2000, Hook::kNone},
     {"cuMemAlloc", 3010, Hook::kNone},

@@ -120,7 +120,7 @@ TEST_F(Fork, ChildOfAParentThatRegisteredAndNeverAllocatedHasNoView) {
               EndsWith("\nprogress 7\nsockets 0\n"));
 }
 
-// A compiler's worker, say: it inherits the engine's environment.
+// An example is a compiler's worker, which inherits the engine's environment.
 TEST_F(Fork, RequiredViewIsNotForWhatAnEngineStarts) {
   const char* const required = "FINESERVE_VIEW=required";
   const Ran engine = RunCuda(
@@ -276,8 +276,8 @@ TEST_F(Dlopen, ItsNameIsAnsweredWithTheHookByEveryLookup) {
             "libc\n");
 }
 
-// Without the shim, the library sees the driver first: it would bypass the
-// hooks.
+// With RTLD_DEEPBIND left on, the library sees the driver before the shim and
+// would bypass the hooks.
 TEST_F(Dlopen, DeepbindIsTakenOffCountedAndSaidOnce) {
   const std::string library = Lib("libshim_deepbind.so");
   EXPECT_EQ(Run("shim_cuda_program", {"deepbind", library}, {}).out,
@@ -308,16 +308,16 @@ TEST_F(Dlopen, NamespaceOfItsOwnIsDetectedAndCounted) {
   EXPECT_THAT(ran.out, HasSubstr("deepbind 0 foreign 1\n"));
 }
 
-// An unwinder that keeps a pipe, to find out from the kernel whether an address
-// can be read, would write into files that the program has opened at its
-// numbers since.
+// An unwinder might keep a pipe to ask the kernel whether an address can be
+// read. If the program closes the pipe's descriptors and opens files that get
+// their numbers, the unwinder would write into these files.
 TEST_F(StackHost, DescriptorsOfAProgramThatClosedAllAreLeftAlone) {
   EXPECT_EQ(
       Run("shim_stack_host_program", {"closed"}, {"libfineserve_shim.so"}).out,
       "closed kept\n");
 }
 
-// The other thread holds the loader's lock as long as the constructor waits.
+// The other thread holds the loader's lock while the constructor waits.
 TEST_F(StackHost, FirstLargeAllocationDoesNotWaitForALibrarysConstructor) {
   StartDaemon();
   const Ran ran = Run("shim_stack_host_program",
@@ -328,8 +328,8 @@ TEST_F(StackHost, FirstLargeAllocationDoesNotWaitForALibrarysConstructor) {
 }
 
 // The loader reuses a loaded library wherever its soname is needed, in any
-// scope: the program's libraries would get any that we load, even with
-// RTLD_LOCAL.
+// scope. So the program's libraries would get any library that we load, even
+// with RTLD_LOCAL.
 TEST_F(StackHost, ProgramsLibrariesGetTheirOwnDependencies) {
   const std::string library = Lib("libshim_own_dependencies.so");
   EXPECT_EQ(
@@ -365,9 +365,9 @@ TEST_F(Paths, HookBoundByItsSymbolWasCalledAndNeverAnsweredWith) {
               HasSubstr("uses 0 0 0 0 0 0 1\n"));
 }
 
-// Each test checks, under its number, something that earlier interposers got
-// wrong. Pitfall 8 (host memory) is in redirect/virtual_memory_test.cc; 10
-// (unmapping waits) is there, in redirect/releaser_test.cc and in
+// Each test checks, under its number, a pitfall of earlier interposers. Pitfall
+// 8 (host memory) is in redirect/virtual_memory_test.cc; 10 (unmapping waits)
+// is in that file, in redirect/releaser_test.cc and in
 // tests/integration/slabs/deferred_free_test.cc; 11 (the memory behind an
 // address) is in redirect/releaser_test.cc. 12 (memory info), 13 (a dead owner)
 // and 14 (devices by UUID) need several processes and a device:
@@ -423,7 +423,8 @@ TEST_F(Pitfall, Number3FunctionsThatTheDriverLacksAreNotGivenOut) {
       "loaded yes\nshim\nshim\nnull\nnull\nnull\nnull\n");
 }
 
-// Asks for dlsym by each version that glibc has had for it, and by none.
+// Requests dlsym by each version that glibc has had for it, and without a
+// version.
 TEST_F(Pitfall, Number4NoVersionOfTheLoadersSymbolsIsAssumed) {
   const std::string want = "shim\nshim\nshim\n";
   EXPECT_EQ(RunDlsym({"versioned", FINESERVE_FIRST_GLIBC, "versioned",

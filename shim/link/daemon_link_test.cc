@@ -225,7 +225,8 @@ TEST_F(DaemonLinkTest, WithoutRoomForOneDescriptorTheLinkStays) {
   EXPECT_EQ(link_.state(), LinkState::kConnected);
 }
 
-// As they are where SELinux keeps a process from another's descriptors.
+// SELinux loses descriptors this way if it keeps a process from using
+// another's.
 TEST_F(DaemonLinkTest, WelcomeWhoseDescriptorsAreLostNamesTheCures) {
   StartDaemon({.fault = Fault::kLoseDescriptors});
   rlimit before;
@@ -248,7 +249,7 @@ class MisbehavingDaemon : public DaemonLinkTest,
 
 TEST_P(MisbehavingDaemon, LosesTheLinkWithOneWarning) {
   StartDaemon({.fault = GetParam().fault});
-  // Only silence ends by the timeout.
+  // Only a silent daemon is detected by the timeout.
   const bool silent = GetParam().fault == Fault::kSilentAtLease;
   link_.set_timeouts(
       {.join_ms = kPatienceMs, .request_ms = silent ? 50 : kPatienceMs});
@@ -360,13 +361,14 @@ TEST_F(DaemonLinkTest, FileThatTookOurNumberIsNeitherWrittenNorClosed) {
   close(pipe_ends[1]);
 }
 
-// Tests of a link that is lost while its daemon lives, and of what has ended.
+// Tests of a link that is lost while its daemon lives, and of requests that
+// have ended.
 
 constexpr uint64_t kTwoSlabs = 8 << 20;
 
 class DaemonLinkLossTest : public DaemonLinkTest {
  protected:
-  // Loses the connection to a daemon that lives on.
+  // Loses the connection while the daemon lives on.
   void LoseLink() {
     testing::internal::CaptureStderr();
     daemon_->Disconnect();
@@ -393,7 +395,7 @@ TEST_F(DaemonLinkLossTest,
   EXPECT_EQ(daemon_->connections(), 2);
 }
 
-// One thread waits for slabs that another one frees.
+// One thread waits for slabs that another thread frees.
 TEST_F(DaemonLinkLossTest, LeaseThatEndsWhileAnotherIsAwaitedIsReported) {
   StartDaemon({.fault = Fault::kWaitForSlabs, .slab_count = 2});
   Timeouts patient = kPatient;

@@ -62,7 +62,7 @@ constexpr Form kForms[] = {
 
 class ViewMappingTest : public ViewFixture {
  protected:
-  // Tensors of `shape`, each on scratch.
+  // Opens tensors of `shape`, with each tensor on scratch.
   void Open(const ViewShape& shape, FakeDaemon::Options options = {}) {
     options.granules_per_slab = shape.granules_per_slab;
     options.slab_count = shape.slabs;
@@ -214,7 +214,7 @@ TEST_P(KvViewForms, OneGranuleOfMemoryIsEnoughForAView) {
   }
 }
 
-// vLLM captures while the engine's keeper maps what has arrived.
+// vLLM captures graphs while the engine's keeper maps slabs that have arrived.
 TEST_P(KvViewForms, NoChangeOfMappingsEndsACaptureOfTheProgram) {
   for (const ViewMode mode :
        {ViewMode::kView, ViewMode::kGuarded, ViewMode::kStrict}) {
@@ -254,7 +254,7 @@ TEST_P(KvViewForms, DriverThatRefusesARangeOfAliasesGetsItPieceByPiece) {
   }
 }
 
-// Another process may take the memory between the question and the answer.
+// Another process may take the memory between the query and the allocation.
 TEST_P(KvViewForms, ScratchBecomesSmallerUntilThereIsRoomForIt) {
   device_.fail = "cuMemGetInfo";
   for (const uint64_t free_bytes : {3 * kGranule, 40 * kMiB, 80 * kMiB}) {
@@ -369,11 +369,11 @@ TEST_F(ViewMappingTest, DaemonThatDiesWhileThePoolIsMappedLeavesNothingMapped) {
   RemoveAll();
 }
 
-// The daemon makes room for another engine while this one maps the pool.
+// The daemon shrinks the pool for another engine while this engine maps it.
 TEST_F(ViewMappingTest, SlabThatLeavesThePoolInBetweenKeepsScratch) {
   Open(ShapeOf(kSmall, ViewMode::kView),
        {.fault = Fault::kRefuseGranulesOnce, .most_granules = 6});
-  // The first batch has a slab and a half.
+  // The first batch holds one and a half slabs.
   const auto memory = [this](uint32_t v) -> uint64_t {
     return v == 2 && fake_.mappings.size() > 0 && PoolMappings() > 0 ? 0 : v;
   };
@@ -406,7 +406,7 @@ TEST_F(ViewMappingTest, RefusedGranulesLeaveTheSlabsPlaceAsItWas) {
   RemoveAll();
 }
 
-// Each driver call of each kind fails once, at each of its occurrences.
+// Each kind of driver call fails once, at each of its occurrences.
 struct Failing {
   const char* function;
   ViewMode mode;

@@ -20,7 +20,7 @@ constexpr uint32_t kSlot = 5;
 constexpr uint32_t kEngine = 7;
 constexpr uint32_t kNeighbour = 9;  // in slot 6
 
-// A slab table, and what the engine sees of it.
+// A slab table, and the engine's view of it.
 struct Gpu {
   Gpu() {
     Record(kSlot, kEngine, {.target = 8, .offer = 8});
@@ -242,7 +242,7 @@ TEST_F(GroupLeasesTest, SlabsInUseAreInReachOfAnEngineThatRunsNothing) {
   EXPECT_EQ(leases_.CountReach().sure, kSlabs) << "who asked for a lease";
 }
 
-// Free slabs of the two GPUs with no number in common.
+// The free slabs of the two GPUs have no number in common.
 TEST_F(GroupLeasesTest, SlabsFreeOnOneGpuOnlyAreNotInReach) {
   for (uint32_t v = 1; v <= kSlabs; ++v) {
     gpus_[v % 2].Set(v, SlabState::kFull, kNeighbour, v);
@@ -288,7 +288,7 @@ TEST_F(GroupLeasesTest, EachGpuHearsOfTheBlocksThatTheOthersAreSureOf) {
   EXPECT_EQ(leases_.SureBeside(1).first_blocks, 8u);
 }
 
-// A rank maps what the pool had when it was activated.
+// A rank maps the memory that the pool had when the rank's view was activated.
 TEST_F(GroupLeasesTest, MemoryByWhichAPoolGrewIsNotUsed) {
   gpus_[1].Entry(1).memory = 1;
   Want(1);

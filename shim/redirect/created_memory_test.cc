@@ -20,7 +20,7 @@ TEST(CreatedMemoryTest, ForgetsWhatWasRemoved) {
   EXPECT_TRUE(memory->empty());
 }
 
-// A driver may give a handle's value again.
+// A driver may reuse the value of a handle.
 TEST(CreatedMemoryTest, HandleThatIsAddedAgainHasItsNewSize) {
   const auto memory = std::make_unique<CreatedMemory>();
   EXPECT_TRUE(memory->Add(7, 100));
@@ -39,8 +39,8 @@ TEST(CreatedMemoryTest, FullTableRefuses) {
   EXPECT_TRUE(memory->Add(CreatedMemory::kCapacity, 1));
 }
 
-// Against a map, with handles that are addresses, small numbers and such that
-// collide.
+// Compares with a map, using handles that are addresses, small numbers and
+// colliding values.
 TEST(CreatedMemoryTest, RandomHistoriesAreThoseOfAMap) {
   std::mt19937_64 random(20261125);
   const auto memory = std::make_unique<CreatedMemory>();

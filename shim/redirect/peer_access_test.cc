@@ -1,4 +1,4 @@
-// Tests to which other devices redirected memory is open.
+// Tests which other devices get access to redirected memory.
 
 #include "shim/redirect/peer_access.h"
 

@@ -86,7 +86,8 @@ TEST_F(RedirectorTest, ReachedLimitIsNotReportedAsASmallPool) {
   EXPECT_THAT(said, Not(HasSubstr("--pool")));
 }
 
-// Every driver call of a mapping, at its first and at a later occurrence.
+// Every driver call of a mapping, which fails at its first and at a later
+// occurrence.
 struct FailingCall {
   const char* function;
   int after;
@@ -125,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(
                     FailingCall{"cuMemImport", 3}, FailingCall{"cuMemMap", 0},
                     FailingCall{"cuMemMap", 2}, FailingCall{"cuMemRelease", 0},
                     FailingCall{"cuMemRelease", 3},
-                    // The first two calls name the GPU before the mapping.
+                    // The first two calls look up the GPU before the mapping.
                     FailingCall{"cuCtxGetDevice", 2},
                     FailingCall{"cuMemSetAccess", 0}),
     [](const auto& info) {
@@ -256,7 +257,7 @@ TEST_F(RedirectorTest, ChildForkedAfterJoiningAsksForNothing) {
   CUdeviceptr address = 0;
   AllocateKv(kSlabBytes, &address);
   const uint32_t free_before = daemon_->free_slabs();
-  // Call what the fork handler calls, without a fork.
+  // Call what the fork handler calls, without forking.
   redirector_.AfterForkInChild();
   CUdeviceptr in_child = 0;
   EXPECT_EQ(AllocateKv(kSlabBytes, &in_child), driver::CUDA_SUCCESS);
@@ -285,7 +286,7 @@ TEST_F(RedirectorTest, PitchedAndManagedMemoryIsNeverRedirectedAndSaysSo) {
 }
 
 // Tests how allocations are served in a process that has a view of the pool, or
-// that was started for one.
+// that was started to have one.
 
 TEST_F(RedirectorViewTest, ScopesAllocationOfATensorsSizeIsTheViews) {
   Register();

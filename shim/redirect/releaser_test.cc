@@ -1,4 +1,4 @@
-// Tests how redirected allocations end: at once and in stream order.
+// Tests how redirected allocations are freed: at once and in stream order.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -92,14 +92,15 @@ TEST_F(RedirectorTest, RedirectedMemoryOutlivesItsDaemon) {
   EXPECT_EQ(fake_.mapped_bytes, 0u);
 }
 
-// Memory of a context ends with it, freed in stream order or not.
+// Memory of a context is freed with the context, whether or not it was freed in
+// stream order.
 class ContextEnd : public RedirectorTest {
  protected:
   void SetUp() override {
     RedirectorTest::SetUp();
     StartDaemon();
-    // Two of the first context, of which one is freed after work that never
-    // ends, and one of another context.
+    // Two allocations of the first context, one of which is freed after work
+    // that never ends, and one allocation of another context.
     AllocateKv(kSlabBytes, &kept_);
     AllocateKv(kSlabBytes, &freed_);
     fake_.passed = false;
@@ -170,7 +171,8 @@ TEST_F(ContextEnd, PrimaryOneEndsWithTheLastReference) {
   EXPECT_EQ(fake_.primary_references, 0);
 }
 
-// Its end was not seen: a green context, or one that a library destroyed.
+// The shim did not see the context's end: it is a green context, or a library
+// destroyed it.
 TEST_F(ContextEnd, FreeAfterItNeedsNoWait) {
   fake_.destroyed = {first()};
   EXPECT_EQ(redirector_.releaser().Free(driver_, kept_), driver::CUDA_SUCCESS);
@@ -183,7 +185,8 @@ TEST_F(RedirectorTest, Pitfall11NothingChangesBehindAnAddressInUse) {
   CUdeviceptr living = 0, other = 0;
   ASSERT_EQ(AllocateKv(kSlabBytes, &living), driver::CUDA_SUCCESS);
   fake_.touched.clear();
-  // Neighbours come and go: at once, in stream order, and with failures.
+  // Neighbouring allocations come and go: at once, in stream order, and with
+  // failures.
   AllocateKv(2 * kSlabBytes, &other);
   EXPECT_EQ(redirector_.releaser().Free(driver_, other), driver::CUDA_SUCCESS);
   AllocateKv(2 * kSlabBytes, &other);
@@ -237,8 +240,8 @@ TEST_F(StreamOrder, FreedSlabsComeBackOnlyOnceTheStreamHasPassed) {
   EXPECT_EQ(fake_.events, 0);
 }
 
-// In another mode our query would invalidate a capture that the program has
-// under way.
+// In another mode, our query would invalidate a capture that the program has in
+// progress.
 TEST_F(StreamOrder, EventsAreAskedAboutInTheModeThatForbidsNothing) {
   StartDaemon();
   CUdeviceptr address = 0;
@@ -284,7 +287,7 @@ TEST_F(StreamOrder, SecondFreeAndFreeInsideAreRefused) {
   fake_.passed = false;
   EXPECT_EQ(FreeAsync(address), driver::CUDA_SUCCESS);
   fake_.log.clear();
-  // The range is no longer ours; a driver refuses an address that it never
+  // The range is not ours any longer. A driver refuses an address that it never
   // allocated.
   FreeAsync(address);
   EXPECT_EQ(fake_.log.back(), "cuMemFree");

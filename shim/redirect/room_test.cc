@@ -1,4 +1,4 @@
-// Device memory that is not KV, when the driver has none left.
+// Tests device memory that is not KV, when the driver has none left.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ constexpr uint64_t kBytes = 8 * kMiB;
 
 class RoomTest : public RedirectorFixture {
  protected:
-  // An allocation of the program; `kv` if a scope says so.
+  // Makes an allocation as the program does; `kv`: inside a KV scope.
   CUresult Allocate(bool kv = false) {
     driver::CUdeviceptr address = 0;
     const auto original = [&](const driver::EntryPoints&) {
@@ -78,7 +78,8 @@ TEST_F(RoomTest, FailsWhenNothingMoreComes) {
   EXPECT_EQ(tries_, 3);
 }
 
-// Not a smaller pool, which it would be by itself.
+// The message does not suggest a smaller pool, because the pool would shrink by
+// itself.
 TEST_F(RoomTest, SaysWhyThePoolGaveNothingFurther) {
   StartDaemonThatAnswers({0});
   failures_ = 1;
@@ -107,7 +108,7 @@ TEST_F(RoomTest, SaysOnceWhatAStartWaitsFor) {
   EXPECT_EQ(said.find("waiting"), said.rfind("waiting")) << said;
 }
 
-// It may hold itself what the others wait for.
+// A serving engine may itself hold the memory that the others wait for.
 TEST_F(RoomTest, EngineThatServesWaitsForAShorterTime) {
   StartDaemonThatAnswers(std::vector<uint64_t>(1'000'000, kBytes));
   ASSERT_EQ(Allocate(/*kv=*/true), CUDA_SUCCESS);
@@ -126,7 +127,7 @@ TEST_F(RoomTest, OtherErrorIsNotTriedAgain) {
   EXPECT_THAT(daemon_->rooms_asked(), IsEmpty());
 }
 
-// A daemon that knows of no such request would end the connection.
+// A daemon that does not know this request would close the connection.
 TEST_F(RoomTest, PoolOfAFixedSizeIsNotAsked) {
   StartDaemon();
   failures_ = 1;
@@ -173,7 +174,8 @@ TEST_F(RoomTest, NextDaemonIsAskedWhenTheFormerOneHasDied) {
       << "and then it said that nothing comes";
 }
 
-// Its KV comes after its weights, which may have taken all that came free.
+// The engine allocates its KV after its weights, which may have taken all the
+// memory that became free.
 class RoomForAViewTest : public RedirectorViewTest {
  protected:
   static constexpr uint64_t kScratch = 4 * kMiB;

@@ -31,11 +31,10 @@ CUmemAllocationProp OnDevice() {
   return prop;
 }
 
-// The cuMemCreate family as the hooks call it.
+// Tests the cuMemCreate family as the hooks call it.
 class VirtualMemoryTest : public RedirectorFixture {
  protected:
-  // The redirector frees nothing when it is destroyed, because a host's exit
-  // does.
+  // The redirector's destructor frees nothing, because a host's exit does.
   void TearDown() override {
     fake_.fail.clear();
     Redirection m;
@@ -111,8 +110,8 @@ class VirtualMemoryTest : public RedirectorFixture {
   std::vector<CUmemGenericAllocationHandle> created_;
 };
 
-// Memory that an engine gives up when it sleeps, and takes again when it wakes
-// up.
+// The memory is one that an engine gives up when it sleeps, and takes again
+// when it wakes up.
 TEST_F(VirtualMemoryTest, MemoryThatIsNoKvIsCountedWhileItsHandleIsHeld) {
   StartDaemon();
   CUmemGenericAllocationHandle a = 0, b = 0, kv = 0, host = 0;
@@ -367,7 +366,7 @@ TEST_F(VirtualMemoryTest, RdmaIsServedWhereTheDeviceIsCapableOfIt) {
 
 TEST_F(VirtualMemoryTest, SizesThatSlabsDoNotFitPassWithTheirReason) {
   StartDaemon();
-  // Less than half a slab would be a waste.
+  // A last slab that is less than half used would be a waste.
   const struct {
     size_t bytes;
     bool slabs;

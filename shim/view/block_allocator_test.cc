@@ -177,7 +177,7 @@ TEST(BlockAllocatorCreateTest, ImpossibleViewsAreRefused) {
       BlockAllocator().Create(1, uint64_t{1} << 52, uint64_t{1} << 40));
 }
 
-// Random operations against a model made of sets.
+// Compares random operations with a model made of sets.
 class Model {
  public:
   Model(uint32_t slabs, uint64_t plane_bytes, uint64_t page_bytes)
@@ -321,14 +321,14 @@ TEST(BlockAllocatorProperty, RandomOperationsAgreeWithSets) {
   std::mt19937_64 random(seed);
   for (int i = 0; i < 40 && !testing::Test::HasFailure(); ++i) {
     // Blocks fit exactly or straddle; a slab has from one block to several
-    // words of them.
+    // words' worth.
     const uint64_t page = 1 + random() % 5000;
     const uint64_t plane = page * (1 + random() % 200) + random() % page;
     Model(1 + random() % 12, plane, page).Run(&random, 400);
   }
 }
 
-// In large views too, the rounded quotient of doubles must be corrected.
+// In large views, too, the rounded quotient of doubles must be corrected.
 TEST(BlockAllocatorProperty, EveryIdOfALargeViewFindsItsSlab) {
   struct View {
     uint64_t page, plane;

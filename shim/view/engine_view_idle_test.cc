@@ -1,5 +1,4 @@
-// Tests of an engine that has nothing to do: it keeps no slab that another
-// engine could use.
+// Tests of an idle engine: it keeps no slab that another engine could use.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -179,7 +178,8 @@ TEST_F(EngineViewTest, MappingASlabDoesNotHoldUpTheScheduler) {
   watcher.join();
 }
 
-// An engine's thread, its keeper, and a daemon that leases and asks back.
+// Runs an engine's thread, its keeper, and a daemon that leases slabs and asks
+// them back.
 TEST_F(EngineViewTest, KeeperAndEngineLoseNoBlockBetweenThem) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

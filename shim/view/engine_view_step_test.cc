@@ -83,8 +83,8 @@ TEST_F(EngineViewTest, WantFollowsUseAndWatermarkUpToTheCap) {
   EXPECT_EQ(LastWanted(), 0u);
 }
 
-// A leaving slab's blocks cannot be handed out again, and the daemon counts it
-// as held until it is back.
+// A leaving slab's blocks cannot be handed out again, and the daemon counts the
+// slab as held until it is returned.
 TEST_F(EngineViewTest, WantCountsLeavingSlabsBesideWhatItNeeds) {
   Serve();
   for (uint32_t s = 0; s < 2; ++s) daemon_->Lease(s, s + 1);
@@ -93,7 +93,7 @@ TEST_F(EngineViewTest, WantCountsLeavingSlabsBesideWhatItNeeds) {
   const auto blocks = Allocate(2 * kSlabBlocks);
   Step();
   EXPECT_EQ(LastWanted(), 3u);
-  // All of the second slab's blocks stay in use, and one of the first's.
+  // All blocks of the second slab and one block of the first stay in use.
   const auto of_second = [](uint32_t id) { return id >= 2 * kSlabBlocks; };
   std::vector<uint32_t> first;
   std::remove_copy_if(blocks.begin(), blocks.end(), std::back_inserter(first),
@@ -132,7 +132,8 @@ TEST_F(EngineViewTest, FailedAllocationAsksForWhatItLacked) {
   EXPECT_EQ(view_.Allocate(std::size(ids), ids), FS_OK);
 }
 
-// Or the daemon, which saw the engine not use what it had, would wait for it.
+// Otherwise the daemon, which saw the engine not use its slabs, would wait for
+// the engine to use them.
 TEST_F(EngineViewTest, StarvingEngineAsksAgainThoughItWantsTheSame) {
   Serve();
   Step();
@@ -319,8 +320,9 @@ TEST_F(EngineViewTest, SlabByWhichThePoolGrewIsMappedWithItsFirstLease) {
   EXPECT_EQ(Stats().free_blocks, kSlabBlocks);
 }
 
-// Also while a step is in flight, since no step can use it: an engine that
-// always has one would never give the memory back.
+// This also happens while a step is in flight, because no step can use the
+// slab: an engine that always has a step in flight would otherwise never give
+// the memory back.
 TEST_F(EngineViewTest, WithdrawnSlabIsLetGoAndItsNextMemoryIsMapped) {
   Serve();
   const uint64_t step = view_.BeginStep(driver_);
@@ -338,8 +340,8 @@ TEST_F(EngineViewTest, WithdrawnSlabIsLetGoAndItsNextMemoryIsMapped) {
   EXPECT_EQ(Stats().free_blocks, kSlabBlocks);
 }
 
-// The keeper does it, if there is one: the engine's thread may hold what the
-// driver waits for.
+// If there is a keeper, it follows the pool, because the engine's thread may
+// hold what the driver waits for.
 TEST_F(EngineViewTest, KeeperFollowsThePoolAndStepsDoNot) {
   Serve();
   view_.Keep(driver_);

@@ -25,7 +25,7 @@ class EngineViewSuspendTest : public EngineViewTest {
     return daemon_->Eventually(
         [times](const auto& log) { return log.suspended == times; });
   }
-  // True if a keeper comes to its end, once the daemon has answered.
+  // True if the keeper has nothing left to send, once the daemon has answered.
   bool NothingIsToBeTold() {
     return FakeDaemon::Becomes([&] { return view_.Keep(driver_).ms == 0; });
   }
@@ -87,8 +87,8 @@ TEST_F(EngineViewSuspendTest,
   EXPECT_TRUE(HasSlab(1));
 }
 
-// One that wakes up may wait for its weights' memory longer than one that
-// serves (redirect/room.cc).
+// An engine that wakes up may wait for its weights' memory longer than an
+// engine that serves (redirect/room.cc).
 TEST_F(EngineViewSuspendTest, ServesFromItsFirstUseAfterItWasTakenUp) {
   Serve();
   EXPECT_FALSE(view_.serves());
@@ -136,7 +136,8 @@ TEST_F(EngineViewSuspendTest, ResumeOfWhatWasNeverSuspendedIsRefused) {
   EXPECT_THAT(KvErrorText(), HasSubstr("no view is suspended"));
 }
 
-// The daemon takes back all slabs of the view, asked for or not.
+// The daemon takes back all slabs of the view, whether or not it asked for
+// them.
 TEST_F(EngineViewSuspendTest, SuspendAnswersSlabsThatWereAskedBack) {
   Serve();
   daemon_->Lease(0, 5);
@@ -179,7 +180,7 @@ TEST_F(EngineViewSuspendTest, ResumeWhoseAnswerIsLostTakesItsFloorBack) {
   EXPECT_EQ(view_.Resume(driver_), FS_OK) << KvErrorText();
 }
 
-// Resume registers the view again, and its failure gives that up again.
+// Resume registers the view again, and undoes the registration if it fails.
 TEST_F(EngineViewSuspendTest, ResumeThatFailsMidwayLeavesTheViewSuspended) {
   Serve();
   ASSERT_EQ(view_.Suspend(driver_), FS_OK);
@@ -198,7 +199,8 @@ TEST_F(EngineViewSuspendTest, ResumeThatFailsMidwayLeavesTheViewSuspended) {
 TEST_F(EngineViewSuspendTest, ResumeWithoutMemoryLeavesTheViewSuspended) {
   Serve();
   ASSERT_EQ(view_.Suspend(driver_), FS_OK);
-  // Scratch of the first tensor, of the second, and the pool's granules.
+  // The calls map the scratch of the first tensor, that of the second tensor,
+  // and the pool's granules.
   for (int calls = 0; calls < 8; ++calls) {
     fake_.fail = "cuMemMap";
     fake_.fail_after = calls;
@@ -234,7 +236,7 @@ TEST_F(EngineViewSuspendTest, PoolOfAnotherSizeIsRefused) {
   ExpectNothingIsMapped();
 }
 
-// Its leases end although the daemon could not be notified at once.
+// The view's leases end even if the daemon cannot be notified at once.
 TEST_F(EngineViewSuspendTest, SuspensionIsSentOnANewConnection) {
   Serve();
   daemon_->Disconnect();
@@ -246,8 +248,8 @@ TEST_F(EngineViewSuspendTest, SuspensionIsSentOnANewConnection) {
   EXPECT_TRUE(WasSuspended(1));
 }
 
-// The keeper goes on while it sleeps, or the next daemon would keep its slabs
-// for it until it wakes up.
+// The keeper keeps running while the engine sleeps. Otherwise the next daemon
+// would reserve the engine's slabs until it wakes up.
 TEST_F(EngineViewSuspendTest, SleeperTellsTheNextDaemonWhatItMissed) {
   Serve();
   KillDaemon();
@@ -285,8 +287,8 @@ TEST_F(EngineViewSuspendTest, ViewThatCannotBeUnmappedKeepsItsLeases) {
   EXPECT_EQ(view_.Resume(driver_), FS_STATE);
 }
 
-// Tests what a view keeps when its daemon goes, and what it sends to the next
-// one.
+// Tests what a view keeps when its daemon ends, and what it sends to the next
+// daemon.
 
 TEST_F(EngineViewTest, LeasesStayWhenTheDaemonHasGone) {
   Serve();

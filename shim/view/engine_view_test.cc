@@ -146,7 +146,7 @@ size_t OpenDescriptors() {
   return static_cast<size_t>(std::distance(begin(folder), end(folder)));
 }
 
-// The daemon's answer brings the view scoreboard's descriptor.
+// The daemon's answer carries the view scoreboard's descriptor.
 TEST_F(EngineViewTest, ViewThatDoesNotFitLeavesNoDescriptor) {
   StartDaemon({.slab_count = kSlabs, .floor_slabs = 2});
   fs_kv_format format = Format();
@@ -154,8 +154,8 @@ TEST_F(EngineViewTest, ViewThatDoesNotFitLeavesNoDescriptor) {
   ASSERT_EQ(Register(format), FS_INVALID) << "connects";
   const size_t before = OpenDescriptors();
   ASSERT_EQ(Register(format), FS_INVALID);
-  // The daemon, a thread of this process, closes the former one when it has
-  // sent this one.
+  // The daemon, a thread of this process, closes the previous descriptor after
+  // it has sent this one.
   EXPECT_TRUE(FakeDaemon::Becomes([&] { return OpenDescriptors() == before; }));
 }
 
@@ -368,7 +368,7 @@ TEST_F(EngineViewTest, WantIsSentOnceForEachChange) {
   EXPECT_THAT(daemon_->views().wanted, ElementsAre(3, 2));
 }
 
-// An exchange of another thread may take as long as a zero fill.
+// A request of another thread may take as long as a zero fill.
 TEST_F(EngineViewTest, BusyLinkNeitherBlocksTheSchedulerNorLosesItsNotices) {
   Serve(FS_KV_VIEW, {.fault = Fault::kSilentAtLease});
   daemon_->Lease(1, 5);
@@ -432,7 +432,7 @@ TEST_F(EngineViewTest, OtherDevicesMayGetItsAddresses) {
   EXPECT_EQ(daemon_->views().request.flags, abi::kViewIsRegistered);
 }
 
-// Tests of a rank: another process runs the block pool of its view.
+// Tests of a rank: another process runs its view's block pool.
 
 class EngineViewRankTest : public EngineViewTest {
  protected:
@@ -461,7 +461,7 @@ TEST_F(EngineViewRankTest, ItMapsThePoolAndSaysNothingOfItsSlabs) {
   EXPECT_THAT(daemon_->views().returned, IsEmpty());
 }
 
-// Its own books never see that the other process has returned the slab.
+// The rank's own books never see that the other process has returned the slab.
 TEST_F(EngineViewRankTest, ItLetsGoOfASlabThatLeavesThePool) {
   ServeAsRank();
   daemon_->Lease(1, 5);

@@ -174,8 +174,8 @@ TEST_F(ViewLeasesTest, TableThatContradictsItselfIsRefused) {
   EXPECT_TRUE(Open());
 }
 
-// For any content of the table, every reported lease is the table's at that
-// moment, is reported once, and the counts add up.
+// For any content of the table, every reported lease is the table's lease at
+// that moment, and is reported once, and the counts add up.
 TEST_F(ViewLeasesTest, RandomTablesNeverLeaseTwice) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -1,5 +1,5 @@
-// Parameters of which a process drops its copy for another one's, on a fake
-// driver, each of whose calls fails once.
+// Tests parameters of which a process drops its copy and reads another
+// process's, on a fake driver where each call fails once.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -38,7 +38,7 @@ class Taker final : public ResidentMemory::Carrier {
 };
 
 // Two frozen allocations of 4 and 6 MiB, and one that is not frozen. The other
-// process's have equal contents.
+// process's allocations have the same contents.
 class FrozenMemoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -68,7 +68,7 @@ class FrozenMemoryTest : public ::testing::Test {
                ? bytes[1]
                : '-';
   }
-  // Memory of another process, by its number from 1 on.
+  // Returns memory of another process, by its number from 1 on.
   static driver::Descriptor Memory(uint32_t number, char letter,
                                    uint64_t bytes) {
     TheFakeDriver().contents[kPoolHandle + number - 1] =
@@ -95,7 +95,8 @@ class FrozenMemoryTest : public ::testing::Test {
     return memory_->Pair(driver_, number, peers.get(), &taker_) == nullptr &&
            Swap() == Swapped::kDone;
   }
-  // Returns the bytes of each that another process gets, 0 where it gets none.
+  // Returns the bytes of each allocation that another process gets; 0 if it
+  // gets none.
   std::vector<uint64_t> Lend() {
     auto request = abi::MakeMessage<abi::ReadRequest>(1);
     request.count = 2;
@@ -120,7 +121,7 @@ class FrozenMemoryTest : public ::testing::Test {
     if (swapped == Swapped::kDone) memory_->LetGo(driver_);
     return swapped;
   }
-  // True if all of its calls succeed; else nothing has changed.
+  // True if all calls succeed; otherwise nothing has changed.
   bool Drop() {
     const bool done = memory_->BeginDrop(driver_) == nullptr &&
                       PairAll() == nullptr && Swap() == Swapped::kDone;
@@ -172,7 +173,8 @@ TEST_F(FrozenMemoryTest, DropReadsTheOthersAndRestoreMakesItsOwn) {
   EXPECT_EQ(taker_.handed, 12);
 }
 
-// The program waits for these. The former memory is the driver's again later.
+// The program waits for these calls. The former memory is released to the
+// driver later.
 TEST_F(FrozenMemoryTest, SwapMakesFourCallsForAnAllocation) {
   const auto calls = [&] {
     std::vector<std::string> found;
@@ -194,7 +196,7 @@ TEST_F(FrozenMemoryTest, SwapMakesFourCallsForAnAllocation) {
   EXPECT_EQ(calls(), expected);
 }
 
-// As the program may while it waits for nothing.
+// The program may free memory while it does not wait for the swap.
 TEST_F(FrozenMemoryTest, WhatIsFreedAfterASwapIsLetGoOfOnce) {
   ASSERT_EQ(memory_->BeginDrop(driver_), nullptr);
   ASSERT_EQ(PairAll(), nullptr);
@@ -271,7 +273,7 @@ TEST_F(FrozenMemoryTest, NothingIsCopiedWhereThereIsNoRoomForAll) {
   ExpectContents();
 }
 
-// Nothing else than this ends the process.
+// Only a swap that cannot be undone ends the process.
 TEST_F(FrozenMemoryTest, SwapThatCannotBeUndoneSaysSo) {
   ASSERT_EQ(memory_->BeginDrop(driver_), nullptr);
   ASSERT_EQ(PairAll(), nullptr);
@@ -354,7 +356,7 @@ TEST_F(FrozenMemoryTest, DropsSomeThenMoreAndLendsTheRestUntilThen) {
   ASSERT_TRUE(DropOne(2, 'b', b_.reserved_bytes));
   ExpectContents();
   EXPECT_EQ(memory_->sum().dropped_bytes, 10 * kFrozenMiB);
-  // Once it has to restore, it drops nothing.
+  // A process that has to restore drops nothing.
   memory_->SetThawing(true);
   memory_->SetThawing(false);
   EXPECT_NE(memory_->BeginDrop(driver_), nullptr);

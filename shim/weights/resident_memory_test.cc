@@ -29,7 +29,8 @@ using driver::CUresult;
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr int kRestMs = 60'000;
 
-// Copies to a file what an exported descriptor of the fake driver names.
+// Copies to a file the memory that an exported descriptor of the fake driver
+// names.
 class FileCopier final : public ResidentMemory::Copier {
  public:
   bool Hand(uint32_t number, uint64_t bytes, int memory) override {
@@ -63,7 +64,8 @@ class FileCopier final : public ResidentMemory::Copier {
   std::function<void()> at_finish;
 };
 
-// Fills what an exported descriptor of the fake driver names, at the end.
+// Fills, at the end, the memory that an exported descriptor of the fake driver
+// names.
 class FileFiller final : public ResidentMemory::Carrier {
  public:
   explicit FileFiller(FileCopier* copier) : copier_(copier) {}
@@ -112,7 +114,7 @@ class ResidentMemoryTest : public ::testing::Test {
         driver_.entry.cuMemcpyHtoD_v2(range.base, bytes.data(), bytes.size()),
         CUDA_SUCCESS);
   }
-  // Its bytes, if they are all the same.
+  // Returns the range's byte value if all bytes are the same.
   char Read(const Redirection& range) {
     std::string bytes(range.reserved_bytes, '?');
     if (driver_.entry.cuMemcpyDtoH_v2(bytes.data(), range.base, bytes.size()) !=
@@ -193,7 +195,7 @@ TEST_F(ResidentMemoryTest, AnotherFillsTheMemoryAndMayFailAtAnyStep) {
   EXPECT_EQ(Read(b_), 'b');
 }
 
-// The daemon would miss what a try takes.
+// The daemon would miss the memory that a failing try takes.
 TEST_F(ResidentMemoryTest, TryThatCanOnlyFailTakesNothing) {
   ASSERT_EQ(Evict(), CUDA_SUCCESS);
   const uint64_t all = fake_.free_bytes;
@@ -295,7 +297,7 @@ TEST_F(ResidentMemoryTest, FreedWhileOutDoesNotComeBack) {
   EXPECT_EQ(fake_.reserved_bytes, 0u);
 }
 
-// The program runs on: it may allocate while it is out.
+// The program keeps running, so it may allocate while its memory is away.
 TEST_F(ResidentMemoryTest, AllocatedWhileOutIsHereAndUntouchedByActivation) {
   ASSERT_EQ(Evict(), CUDA_SUCCESS);
   Redirection c;
@@ -325,7 +327,7 @@ TEST_F(ResidentMemoryTest, RestWaitsForEachContextOnceAndSaysWhatFails) {
   EXPECT_STREQ(why, "cuCtxSynchronize failed with CUDA error 999");
 }
 
-// The end of a context that is hooked takes its memory along; that of a green
+// The end of a context that is hooked frees its memory. The end of a green
 // context does not, and other contexts may use the memory.
 TEST_F(ResidentMemoryTest, MemoryOfAContextThatHasEndedStays) {
   const auto green = reinterpret_cast<driver::CUcontext>(&a_);
@@ -359,7 +361,7 @@ TEST_F(ResidentMemoryTest, AllocationThatFailsHoldsNothing) {
   EXPECT_TRUE(fake_.created.empty());
 }
 
-// Two processes, the test's own and its child.
+// Tests with two processes: the test's own and its child.
 class LentMemoryTest : public ResidentMemoryTest {
  protected:
   using Borrower = ResidentMemory::Borrower;
@@ -376,12 +378,12 @@ class LentMemoryTest : public ResidentMemoryTest {
   void EndChild() {
     if (child_ == 0) return;
     kill(child_, SIGKILL);
-    // It is left as a zombie, which has nothing mapped.
+    // The child remains a zombie, which has no memory mapped.
     siginfo_t ended;
     waitid(P_PID, static_cast<id_t>(child_), &ended, WEXITED | WNOWAIT);
   }
   static Borrower Running(pid_t pid) { return {pid, abi::ProcessImage(pid)}; }
-  // False unless it gets a descriptor of a_'s memory.
+  // Returns kOpen only if `to` gets a descriptor of a_'s memory.
   abi::OpenResult Lend(const Borrower& to) {
     ResidentMemory::Lent lent;
     const auto result = memory_->Lend(driver_, handle_, to, &lent);
@@ -441,8 +443,8 @@ TEST_F(LentMemoryTest, LeavesWhileEachBorrowerRests) {
   EXPECT_EQ(EvictedBytes(), 10 * kMiB);
 }
 
-// A borrower that asks while a copy is made must not be held up, or get what is
-// about to leave.
+// A borrower that asks while a copy is made must neither be held up, nor get
+// memory that is about to leave.
 TEST_F(LentMemoryTest, IsAwayWhileItIsMoved) {
   const Borrower self = Running(getpid());
   ASSERT_EQ(Lend(self), abi::OpenResult::kOpen);
@@ -461,7 +463,7 @@ TEST_F(LentMemoryTest, IsTakenBackFromAProcessThatHasEnded) {
   EndChild();
   EXPECT_FALSE(memory_->TakeBackFromEnded());
   EXPECT_EQ(EvictedBytes(), 10 * kMiB);
-  // As after exec: another program in the process.
+  // The process now runs another program, as after exec.
   Borrower former = Running(getpid());
   former.image ^= uint64_t{1} << 40;
   ASSERT_EQ(Lend(former), abi::OpenResult::kOpen);

@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kIdWords = sizeof(ncclUniqueId) / sizeof(uint64_t);
 
-// The library asks for "libcudart.so.13", which is then the runtime that is
-// already loaded under that name.
+// The library loads "libcudart.so.13", so it gets the runtime that is already
+// loaded under that name.
 void* NcclLibrary() {
   static void* const library = [] {
     EXPECT_NE(RuntimeLibrary(), nullptr);
@@ -53,7 +53,8 @@ ncclUniqueId ReceiveId(Channel& channel) {
   return id;
 }
 
-// A process for a rank, which gets the id from its parent.
+// Starts a process for one rank, which receives the communicator's id from its
+// parent.
 std::unique_ptr<Peer> Fork(int rank, int ranks,
                            const std::function<void(Rank&, Channel&)>& body) {
   return std::make_unique<Peer>([=](Channel& channel) {

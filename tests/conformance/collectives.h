@@ -26,7 +26,7 @@ struct NcclFunctions {
 const NcclFunctions& Nccl();
 void* FindInNccl(const char* name);
 
-// One rank of a communicator: a process with a device and a stream of its own.
+// One rank of a communicator: a process with one device and a separate stream.
 class Rank {
  public:
   Rank(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
@@ -39,12 +39,13 @@ class Rank {
   ncclComm_t comm() const { return comm_; }
   cudaStream_t stream() const { return stream_; }
 
-  // Device memory that holds the bytes; it lives as long as the process.
+  // Returns device memory that holds `bytes`. The memory lives as long as the
+  // process.
   char* Upload(const std::vector<char>& bytes) const;
   char* Allocate(size_t bytes) const;
   // Waits for the stream first.
   std::vector<char> Download(const char* from, size_t bytes) const;
-  // Expects that all that was submitted has run.
+  // Expects that all submitted work has run.
   void Synchronize() const;
   bool HasWork() const;  // whether something submitted has not run
 
@@ -55,12 +56,12 @@ class Rank {
   cudaStream_t stream_ = nullptr;
 };
 
-// Runs `body` in `ranks` processes, one for each rank; the calling one is rank
-// 0. Their failed expectations become the test's.
+// Runs `body` in `ranks` processes, one for each rank; the calling process is
+// rank 0. Failed expectations in any process fail the test.
 void RunRanks(int ranks, const std::function<void(Rank&)>& body);
 
-// The same for two ranks with bodies of their own, which can talk. The second
-// one is not joined if it was killed.
+// Runs two ranks with different bodies, which can talk to each other. The
+// second rank is not joined if it was killed.
 void RunPair(const std::function<void(Rank&, Peer&)>& first,
              const std::function<void(Rank&, Channel&)>& second);
 

@@ -6,7 +6,7 @@
 #include "tests/conformance/session.h"
 #include "tools/lab/device/emucuda.h"
 
-// A control function of emucuda.h, which only the emulated driver has.
+// Finds a control function of emucuda.h, which only the emulated driver has.
 #define CONTROL(name)                  \
   reinterpret_cast<decltype(&::name)>( \
       dlsym(::fineserve::conformance::DriverLibrary(), #name))

@@ -8,9 +8,9 @@
 
 namespace fineserve::conformance {
 
-// Holds a stream at a host function until opened, so that tests decide what
-// happens before what, without clocks. The destructor opens it and waits until
-// no stream is inside. Thread-safe.
+// Holds a stream at a host function until Open is called, so that tests control
+// the order of events without clocks. The destructor opens the gate and waits
+// until no stream is inside. Thread-safe.
 class Gate {
  public:
   ~Gate() {
@@ -19,7 +19,7 @@ class Gate {
     changed_.wait(lock, [this] { return blocked_ == 0; });
   }
 
-  // Everything submitted to `stream` from now on waits for Open.
+  // Makes everything submitted to `stream` from now on wait for Open.
   CUresult Block(CUstream stream) {
     const CUresult result = Cuda().cuLaunchHostFunc(stream, &Gate::Enter, this);
     const std::lock_guard<std::mutex> lock(mutex_);

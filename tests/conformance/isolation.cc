@@ -18,12 +18,12 @@
 namespace fineserve::conformance {
 namespace {
 
-// Carries the results of a test in a forked child to the parent, whose test
+// Carries a test's results from a forked child to the parent, whose test
 // repeats them: failed expectations, the reason of a skip, recorded properties.
-// So reports contain them as if nothing had been forked, even if the child
-// crashed later. Create it before the fork; call Listen and Finish in the
-// child, and Replay in the parent once the child is gone. The child's own
-// children inherit it.
+// Reports therefore contain the results as if nothing had been forked, even if
+// the child crashes later. Create the relay before the fork; call Listen and
+// Finish in the child, and Replay in the parent once the child has ended. The
+// child's own children inherit the relay.
 class Relay {
  public:
   Relay();
@@ -44,7 +44,7 @@ using ::testing::TestPartResult;
 
 constexpr uint32_t kProperty = 1000;  // besides TestPartResult::Type
 
-// The place (a property's key) and the text (its value) follow it.
+// Precedes the place (or a property's key) and the text (or its value).
 struct RecordHead {
   uint32_t kind;
   int32_t line;
@@ -61,8 +61,9 @@ void Append(uint32_t kind, int line, const std::string& place,
   std::string record(reinterpret_cast<const char*>(&head), sizeof(head));
   record += place;
   record += text;
-  // One write, so records of several processes do not mix. A record that does
-  // not fit into memory is lost, but the exit status still shows the failure.
+  // A single write keeps records of several processes from mixing. A record
+  // that does not fit into memory is lost, but the exit status still shows the
+  // failure.
   if (write(listening_fd, record.data(), record.size()) < 0) return;
 }
 
@@ -81,7 +82,7 @@ void Replay(uint32_t kind, int line, const std::string& place,
     case kProperty:
       return ::testing::Test::RecordProperty(place, text);
     case TestPartResult::kSkip:
-      // GoogleTest's JSON has no room for the reason.
+      // GoogleTest's JSON has no field for the reason of a skip.
       ::testing::Test::RecordProperty("skip_reason", text);
       GTEST_SKIP() << text;
     default:
@@ -142,14 +143,14 @@ unsigned Patience() {
   return seconds > 0 ? static_cast<unsigned>(seconds) : 300;
 }
 
-// Device memory is a sparse file, so it is in /dev/shm if that is writable.
+// Prefers /dev/shm if it is writable, because device memory is a sparse file.
 process::TemporaryFolder MakeMachine() {
   const bool has_memory = access("/dev/shm", W_OK) == 0;
   return process::TemporaryFolder(has_memory ? "/dev/shm" : "/tmp");
 }
 
-// Reports what the child could not report itself. `end` is from
-// ChildProcess::Wait.
+// Reports what the child could not report itself. `end` is what
+// ChildProcess::Wait returned.
 void ReportChild(int end) {
   if (end < 0) {
     ADD_FAILURE() << "the test process died of signal " << -end

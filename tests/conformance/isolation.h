@@ -16,9 +16,10 @@ namespace fineserve::conformance {
 // Runs `body` in a forked child on a separate machine (a fresh EMUCUDA_DIR,
 // removed afterwards; a real driver ignores it), because a driver is
 // initialised once per process and an illegal address kills its context
-// permanently. The child's failures and skips become the calling test's. It
-// dies with its parent, and after five minutes (or $FINESERVE_TEST_PATIENCE
-// seconds), so that a driver that hangs fails its test and not the whole run.
+// permanently. The child's failures and skips become the calling test's. The
+// child dies with its parent, and after five minutes (or
+// $FINESERVE_TEST_PATIENCE seconds), so that a driver that hangs fails one test
+// and not the whole run.
 void RunIsolated(void (*body)());
 
 // One end of a conversation between two processes. Not thread-safe. A peer's
@@ -42,8 +43,8 @@ class Channel {
   int fd_;
 };
 
-// A process forked from a test that has not touched the driver yet. The
-// destructor kills it unless it was joined.
+// A process forked from a test that has not called the driver yet. The
+// destructor kills the process unless it was joined.
 class Peer {
  public:
   explicit Peer(const std::function<void(Channel&)>& body);
@@ -54,7 +55,7 @@ class Peer {
   pid_t pid() const { return process_->pid(); }
   void Kill() { process_->End(); }  // SIGKILL, and waits
   void Signal(int signal) { process_->Signal(signal); }
-  // Waits; its failed expectations become the caller's.
+  // Waits for the process to end. Its failed expectations become the caller's.
   void Join();
 
  private:
@@ -68,7 +69,7 @@ int Verdict();
 
 }  // namespace fineserve::conformance
 
-// A test whose body runs isolated.
+// Defines a test whose body runs isolated.
 #define CONFORMANCE_TEST(suite, name)                              \
   static void suite##_##name##_Body();                             \
   TEST(suite, name) {                                              \

@@ -23,7 +23,7 @@ RuntimeFunctions FindRuntimeFunctions() {
 
 }  // namespace
 
-// The runtime asks for "libcuda.so.1", which is then the driver that is already
+// The runtime loads "libcuda.so.1", so it gets the driver that is already
 // loaded under that name.
 void* RuntimeLibrary() {
   static void* const library = [] {

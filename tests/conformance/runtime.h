@@ -15,12 +15,12 @@ struct RuntimeFunctions {
 #undef FINESERVE_RUNTIME_MEMBER
 };
 
-// The runtime under test: $FINESERVE_LIBCUDART, or else the emulated one, on
-// the driver of session.h. A missing function fails the test.
+// Returns the runtime under test: $FINESERVE_LIBCUDART, or else the emulated
+// one, on the driver of session.h. A missing function fails the test.
 const RuntimeFunctions& Runtime();
 void* RuntimeLibrary();
 
-// Finds functions that are not in the list, by name.
+// Finds by name a function that is not in the list.
 void* FindInRuntime(const char* name);
 template <typename Signature>
 Signature* RuntimeFunction(const char* name) {

@@ -5,8 +5,8 @@
 
 namespace fineserve::conformance {
 
-// The functions about linear memory that NVIDIA's runtime 13.0 (libcudart.so.13
-// and libcudart_static.a alike) asks cuGetProcAddress for when it starts,
+// The linear-memory functions that NVIDIA's runtime 13.0 (libcudart.so.13 and
+// libcudart_static.a alike) requests from cuGetProcAddress when it starts,
 // recorded from its calls.
 struct RuntimeRequest {
   const char* name;

@@ -11,16 +11,16 @@ namespace fineserve::conformance {
 
 using namespace fineserve::driver;  // NOLINT: the tests use CUDA's names
 
-// The shared library under test: $FINESERVE_LIBCUDA ("libcuda.so.1" is what any
-// program would get), or else the emulated one.
+// Returns the shared library under test: $FINESERVE_LIBCUDA ("libcuda.so.1" is
+// what any program would get), or else the emulated one.
 void* DriverLibrary();
 bool OnEmulatedDevice();
 
-// False for a real device, unless $FINESERVE_TEST_OPEN says to look.
+// False for a real device, unless $FINESERVE_TEST_OPEN requests these tests.
 bool TestsWhatIsOpen();
 
-// For a test of what CUDA leaves open: we do not rely on it, but the emulated
-// device must behave as it documents.
+// Marks a test of behaviour that CUDA leaves open. FineServe does not rely on
+// that behaviour, but the emulated device must behave as it documents.
 #define EMULATED_ONLY(what)                         \
   if (!::fineserve::conformance::TestsWhatIsOpen()) \
   GTEST_SKIP() << "CUDA leaves open " what
@@ -28,26 +28,26 @@ bool TestsWhatIsOpen();
 // Returns the path of a library of the emulated device.
 std::string EmulatedLibrary(const char* name);
 
-// The driver, resolved by dlsym; not initialised. A missing symbol that is
-// kRequired fails the test.
+// Returns the driver's functions, resolved by dlsym; the driver is not
+// initialised. A missing symbol that is kRequired fails the test.
 const EntryPoints& Cuda();
 
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 // Calls cuInit and makes device 0's primary context current in this thread.
-// Failures show as failed expectations. Everything that it hands out lives
-// until the process ends.
+// Failures show as failed expectations. Everything that a session hands out
+// lives until the process ends.
 class Session {
  public:
   Session();
 
   CUcontext context() const { return context_; }
-  // The smallest piece of memory that can be mapped.
+  // The smallest size of memory that can be mapped.
   uint64_t granularity() const { return granularity_; }
 
   CUmemGenericAllocationHandle Create(uint64_t bytes) const;
   CUdeviceptr Reserve(uint64_t bytes) const;
-  // Maps `handle` with access at `address`.
+  // Maps `handle` at `address` and grants access to it.
   void MapAt(CUdeviceptr address, uint64_t bytes,
              CUmemGenericAllocationHandle handle) const;
   // Creates memory, maps it at newly reserved addresses and releases the
@@ -68,8 +68,8 @@ class Session {
   uint64_t granularity_ = 0;
 };
 
-// A Peer's body that has a context: says so, and keeps it until it hears from
-// the test, or is killed.
+// The body of a Peer with a context: reports that the context exists, and keeps
+// it until the test sends a message or kills the peer.
 void HoldContext(Channel& channel);
 
 // Both live until the process ends.

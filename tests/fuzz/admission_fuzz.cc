@@ -1,5 +1,6 @@
-// Any bytes as a peer's serving messages: the scheduler's books stay right, and
-// a well-behaved proxy beside the fuzzer still gets its verdict.
+// Fuzzes the scheduler with any bytes as a peer's serving messages: its books
+// stay right, and a well-behaved proxy beside the fuzzer still gets its
+// verdict.
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -63,7 +64,7 @@ class Daemon {
     clock_.AdvanceNs(1'000'000'000);
   }
 
-  // As peer "bad", in messages cut as the input specifies.
+  // Sends `bytes` as peer "bad", in messages cut as the input specifies.
   void Feed(const uint8_t* bytes, size_t count) {
     while (count > 0) {
       const size_t n = std::min<size_t>(count, 8 + bytes[0] * 4u);
@@ -75,7 +76,8 @@ class Daemon {
     }
   }
 
-  // It gets one verdict and, with no other request left, is admitted.
+  // Checks that the good proxy's request gets one verdict and, with no other
+  // request left, is admitted.
   void CheckGoodProxy() {
     service_->Handle("good", wire::Encode(0, 0, Hello()));
     clock_.AdvanceNs(admission::AdmissionService::kPeerPatienceNs - 1);
@@ -115,7 +117,7 @@ class Daemon {
     return true;
   }
 
-  // The engine's KV is not in the pool.
+  // Reports that the engines' KV is not in the pool.
   static std::vector<admission::EngineKv> NoKv(
       const std::vector<admission::EngineNeed>& needs) {
     return std::vector<admission::EngineKv>(needs.size());

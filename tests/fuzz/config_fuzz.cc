@@ -1,4 +1,5 @@
-// Any bytes as configuration file: a Config or one line that names the place.
+// Fuzzes the parser with any configuration file: it returns a Config, or one
+// line that names the place.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,7 +21,7 @@ constexpr char kEveryKey[] =
     "kv = false\n";
 constexpr char kShipped[] = "shipped_rules = [\"llama.cpp\", \"vllm-cumem\"]\n";
 
-// The file is in memory: a run must not wait for a disk.
+// Returns the path of a file in memory, because a run must not wait for a disk.
 const std::string& Path() {
   static const int fd = memfd_create("fuzz", MFD_CLOEXEC);
   static const std::string path = "/proc/self/fd/" + std::to_string(fd);

@@ -1,6 +1,7 @@
-// Any bytes from a client or an engine, cut anywhere: both cuts are understood
-// the same way, and what the proxy makes of a message is one message again, so
-// that no two readers disagree on where it ends.
+// Fuzzes the parsers with any bytes from a client or an engine, cut anywhere:
+// every way to cut them gives the same result, and what the proxy makes of a
+// message is again one message, so that no two readers disagree on where it
+// ends.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -46,7 +47,8 @@ void Expect(bool holds, const char* what) {
   abort();
 }
 
-// As a socket would: what was not taken is offered again with more behind it.
+// Feeds the bytes as a socket would: bytes that were not taken are offered
+// again, followed by further ones.
 template <typename Feed, typename Ended>
 void FeedInPieces(absl::string_view bytes, size_t piece, Feed feed,
                   Ended ended) {
@@ -64,7 +66,7 @@ void Parse(absl::string_view bytes, size_t piece, RequestParser* request) {
       [&] { return request->done() || request->error(); });
 }
 
-// The body that the client would get.
+// Returns the body that the client would get.
 std::string Parse(absl::string_view bytes, size_t piece,
                   ResponseParser* answer) {
   std::string body;
@@ -125,7 +127,7 @@ void FuzzAnswer(absl::string_view bytes, size_t piece) {
          "what is relayed is not one answer");
 }
 
-// Reads a number from an engine's answer, which may be cut behind any byte.
+// Reads a number from an engine's answer, which may be cut after any byte.
 void FuzzCount(absl::string_view text, size_t piece) {
   const absl::optional<uint32_t> whole = NumberOf(text, "count");
   const absl::optional<uint32_t> cut = NumberOf(

@@ -1,6 +1,6 @@
-// Any bytes as slab table, engine scoreboard or view scoreboard: a snapshot
-// within its bounds, or an error; never a crash. An engine that reads such a
-// table stays within its own bounds, too.
+// Fuzzes the readers with any bytes as slab table, engine scoreboard or view
+// scoreboard: they return a snapshot within its bounds, or an error, and never
+// crash. An engine that reads such a table stays within its own bounds, too.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,8 @@ std::vector<std::vector<uint8_t>> Seeds() {
           BytesOf(view.descriptor(), abi::ViewScoreboardBytes(10))};
 }
 
-// As engine 1 with a view of ten slabs. The shim has the size from the kernel.
+// Reads the table as engine 1, which has a view of ten slabs. The shim gets the
+// size from the kernel.
 void ReadAsEngine(const uint8_t* bytes, size_t count) {
   alignas(8) static uint8_t table[abi::TableBytes(64)];
   if (count == 0 || count > sizeof(table)) return;

@@ -1,5 +1,5 @@
-// Any bytes as a client's datagrams: the daemon's books stay right, and a
-// well-behaved engine beside the fuzzer is still served.
+// Fuzzes the daemon with any bytes as a client's datagrams: its books stay
+// right, and a well-behaved engine beside the fuzzer is still served.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -23,7 +23,8 @@ void Require(bool holds) {
   if (!holds) abort();
 }
 
-// One daemon for all runs: state that a bad message leaves behind would show.
+// One daemon serves all runs, so that state which a bad message leaves behind
+// shows up.
 class Daemon {
  public:
   Daemon() {
@@ -46,11 +47,12 @@ class Daemon {
     rmdir(folder_.c_str());
   }
 
-  // Greets properly if asked to, so that the bytes meet a member's handlers.
+  // Sends the bytes. If `greet`, it first greets properly, so that the bytes
+  // reach a member's handlers.
   void Feed(const uint8_t* bytes, size_t count, bool greet) {
     driver::Descriptor fd = Connect();
     if (greet) Greet(fd);
-    // Cut into datagrams as the input specifies.
+    // Cuts the bytes into datagrams as the input specifies.
     while (count > 0) {
       const size_t n = std::min<size_t>(count, 1 + bytes[0] * 5u);
       send(fd.get(), bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -103,14 +105,14 @@ class Daemon {
     Ask<abi::Welcome>(fd, hello);
   }
 
-  // The fuzzer acts as a member of the same engine, so it may have leased
-  // slabs; what must hold is that an answer comes and leases can be returned.
+  // Checks that the daemon answers and that leases can be returned. The fuzzer
+  // acts as a member of the same engine, so it may have leased slabs.
   void CheckGoodEngine() {
     if (pool_.state().HasView(slab::EngineId{1}, getpid())) {
       Ask<abi::CloseViewDone>(good_,
                               abi::MakeMessage<abi::CloseViewRequest>(3));
     }
-    // Lease numbers only grow, by fewer than this in one input.
+    // Lease numbers only grow, and by less than 256 in one input.
     const uint32_t first = last_lease_ + 1;
     for (uint32_t lease = first; lease < first + 256; ++lease) {
       auto back = abi::MakeMessage<abi::ReturnRequest>(2);

@@ -1,6 +1,7 @@
-// Any name, version and flags as a program may pass them to cuGetProcAddress
-// or dlsym: a hook only for a name that it implements; and any pattern against
-// any name, as rules and stacks may bring them together.
+// Fuzzes the resolver with any name, version and flags that a program may pass
+// to cuGetProcAddress or dlsym: a hook is returned only for a name that it
+// implements. Also matches any pattern against any name, as rules and stacks
+// may combine them.
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,8 @@ void Require(bool holds) {
   if (!holds) abort();
 }
 
-// The name of the hook without what versions and variants append to it.
+// True if `name` is the hook's name, apart from what versions and variants
+// append.
 bool IsNameOf(fineserve::abi::Hook hook, const std::string& name) {
   const std::string symbol =
       fineserve::abi::kHookSymbols[static_cast<size_t>(hook)];
@@ -57,7 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
   if (name.size() < text.size()) {
     fineserve::shim::Matches(name.c_str(), text.c_str() + name.size() + 1);
   }
-  // Everything matches itself where it asks for nothing else.
+  // A pattern without special characters matches itself.
   if (name.find_first_of("|*") == std::string::npos) {
     Require(fineserve::shim::Matches(name.c_str(), name.c_str()));
   }

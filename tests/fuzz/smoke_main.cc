@@ -29,7 +29,7 @@ std::vector<uint8_t> RandomBytes(std::mt19937* random) {
 
 std::vector<uint8_t> Damaged(std::vector<uint8_t> bytes, std::mt19937* random) {
   for (uint32_t n = 1 + (*random)() % 8; n > 0 && !bytes.empty(); --n) {
-    // Headers decide what is read, so most damage goes there.
+    // Headers decide how the rest is read, so most of the damage goes there.
     const size_t reach = (*random)() % 4 == 0
                              ? bytes.size()
                              : std::min<size_t>(bytes.size(), 256);

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-// Every fuzz target defines libFuzzer's entry, and valid inputs to start from.
-// A target aborts when something that must hold does not.
+// Every fuzz target defines libFuzzer's entry point, and valid inputs to start
+// from. A target aborts if one of its invariants is broken.
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count);
 

@@ -1,5 +1,6 @@
-// Any bytes from what listens at a daemon's path, cut anywhere: both cuts give
-// the same messages and replies, and what we say is understood as it was meant.
+// Fuzzes the client with any bytes from whatever listens at a daemon's path,
+// cut anywhere: every way to cut them gives the same messages and replies, and
+// what we send is understood as intended.
 #include <stdio.h>
 #include <stdlib.h>
 

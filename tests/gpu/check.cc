@@ -15,9 +15,10 @@
 namespace fineserve::gpu {
 namespace {
 
-// Returns the variables that every test program gets. The preload is empty,
-// because a user's preload must not reach the driver's tests. A test that hangs
-// ends before its program, which then reports the others.
+// Returns the variables that every test program gets. LD_PRELOAD is empty,
+// because a user's preload must not reach the driver's tests. The patience
+// makes a test that hangs end before its program does, so that the program can
+// report the other tests.
 Environment CommonEnvironment(const Plan& plan) {
   Environment e = {{"LD_PRELOAD", ""},
                    {"FINESERVE_TEST_PATIENCE", "300"},
@@ -59,8 +60,8 @@ Check UnderTheShim(const Plan& plan) {
   return check;
 }
 
-// Checks the runtime that programs here would get; the "torch" check asks the
-// one in PyTorch's wheels.
+// Checks the runtime that programs on this machine would get. The "torch" check
+// covers the one in PyTorch's wheels.
 Check Runtime(const Plan& plan) {
   Check check = GoogleTest(plan, "runtime",
                            "a CUDA runtime on the driver, at its public API",
@@ -75,8 +76,8 @@ Check Runtime(const Plan& plan) {
   return check;
 }
 
-// Scenes that need no control over the device, in checks that each take less
-// than a minute. A rehearsal on the emulated one runs the same.
+// Runs scenes that need no control over the device, in checks that each take
+// less than a minute. A rehearsal on the emulated device runs the same scenes.
 Check EndToEnd(const Plan& plan) {
   return GoogleTest(plan, "end-to-end",
                     "fineserved and stock engines under the shim",
@@ -130,14 +131,15 @@ Check Emulator(const Plan& plan) {
   return check;
 }
 
-// In a bundle our scripts are under share/, as in the tree.
+// A bundle has our scripts under share/, in the same folders as the source
+// tree.
 std::string Script(const Plan& plan, const std::string& path) {
   const std::string carried = plan.prefix + "/share/fineserve/" + path;
   return access(carried.c_str(), R_OK) == 0 ? carried
                                             : plan.prefix + "/../../" + path;
 }
 
-// A script of ours under the user's Python, which has PyTorch.
+// Runs a script of ours under the user's Python, which has PyTorch.
 Check Python(const Plan& plan, std::string name, std::string question,
              const std::string& script) {
   Check check = {std::move(name), std::move(question), {}, ""};
@@ -168,8 +170,8 @@ Check Vllm(const Plan& plan) {
   return check;
 }
 
-// Returns what follows for FineServe where a check does not hold, and what to
-// try; empty if its reason says enough.
+// Returns what it means for FineServe if a check fails, and what to try; empty
+// if the check's reason says enough.
 std::string Otherwise(const std::string& check) {
   static const std::map<std::string, std::string> texts = {
       {"export",
@@ -222,7 +224,7 @@ std::vector<Check> Checks(const Plan& plan) {
                "Export.*"),
       informative(unproven(
           "aliases", "one call over many mappings of one handle", "Aliases.*")),
-      // Where it does not hold, the next daemon begins with a new pool.
+      // If this fails, the next daemon begins with a new pool.
       informative(unproven(
           "keep", "memory of a dead process, kept by a descriptor", "Keep.*")),
       unproven("teardown", "delay from kill -9 until the driver forgets",
@@ -235,7 +237,7 @@ std::vector<Check> Checks(const Plan& plan) {
       unproven("graph-swap", "graph replay after a swap behind the address",
                "Swap.*"),
       Views(plan),
-      // Where it does not hold, engines go on, beside a new pool.
+      // If this fails, engines go on, beside a new pool.
       informative(Takeover(plan)),
       // Only engines that were started for it (FINESERVE_EVICT) rely on it.
       informative(Weights(plan)),
@@ -274,7 +276,8 @@ std::vector<Check> Checks(const Plan& plan) {
   return checks;
 }
 
-// The test that a program had begun last, as GoogleTest says it; empty if none.
+// Returns the last test that a program began, as GoogleTest's log names it;
+// empty if none.
 static std::string LastBegun(const std::string& log) {
   constexpr char kMark[] = "[ RUN      ] ";
   std::ifstream lines(log);

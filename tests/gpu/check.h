@@ -20,13 +20,13 @@ struct Plan {
 };
 
 // Limit on a check of a real GPU, so that a GPU that is lent by the half hour
-// is not spent on one that hangs. Stock vLLM, which runs when it is asked for,
+// is not spent on a check that hangs. Stock vLLM, which runs only on request,
 // has more.
 inline constexpr unsigned kCheckLimitS = 60;
-// Limit on a check whose every program loads PyTorch.
+// Limit on a check in which every program loads PyTorch.
 inline constexpr unsigned kLongCheckLimitS = 240;
 
-// Says what it means if the device does otherwise.
+// The consequence of a failed check.
 enum class Weight {
   kNeeded,       // FineServe does not work there, or not as it says
   kInformative,  // it does, in another way or at another cost
@@ -46,9 +46,9 @@ struct Check {
 std::string CasesFile(const Plan& plan, const std::string& check);
 std::string LogFile(const Plan& plan, const std::string& check);
 
-// All of them, in the order in which they run: first what tells in minutes
-// whether FineServe can work there at all, then what it costs, then what takes
-// long.
+// Returns all checks in the order in which they run: first those that show
+// within minutes whether FineServe can work on this device at all, then those
+// of its costs, then the long ones.
 std::vector<Check> Checks(const Plan& plan);
 
 // Runs a check to its end.

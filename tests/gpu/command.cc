@@ -12,7 +12,7 @@ std::string RunToEnd(const Command& command, const std::string& log) {
   const driver::Descriptor out(
       open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!out.valid()) return "cannot write " + log + ": " + strerror(errno);
-  // A new process group, so that its children can be killed with it.
+  // A new process group lets the command's children be killed with it.
   process::ChildProcess child(
       process::Command{.words = command.words,
                        .environment = command.environment,

@@ -66,11 +66,11 @@ void Declare(CLI::App* app, Options* o) {
   app->footer(kFooter);
 }
 
-// This run's files; gone with its object.
+// The folder of this run's files, removed with this object.
 class Folder {
  public:
   explicit Folder(bool emulated) {
-    // tmpfs where there is one: the emulated device's memory is a sparse file.
+    // Prefers tmpfs for the emulated device, whose memory is a sparse file.
     const bool shared = emulated && access("/dev/shm", W_OK) == 0;
     path_ = shared ? "/dev/shm/gpu_check-XXXXXX" : "/tmp/gpu_check-XXXXXX";
     if (mkdtemp(path_.data()) == nullptr) {
@@ -119,7 +119,7 @@ void ShowProgress(const Check& check, const Outcome& outcome) {
   fprintf(stderr, "  %s\n", FirstReason(outcome).c_str());
 }
 
-// Explains in one sentence the most common reason why nothing works.
+// Explains in one sentence the most common reason why all checks fail.
 void NameTheSandbox(const Machine& machine) {
   fprintf(stderr,
           "gpu_check: this machine does not let one process use device memory "
@@ -148,7 +148,7 @@ bool Write(const Report& report, const std::string& markdown) {
   return true;
 }
 
-// Skips a check that needs what an earlier one has refuted.
+// Skips a check that needs something which an earlier check has refuted.
 void PassOver(const Outcome& exported, Check* check) {
   if (exported.verdict != Verdict::kFailed) return;
   static const std::set<std::string> need = {

@@ -31,7 +31,8 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// The text after the colon in the first line of `path` that begins with `key`.
+// Returns the text after the colon in the first line of `path` that begins with
+// `key`.
 std::string Field(const std::string& path, const std::string& key) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
@@ -61,7 +62,7 @@ std::string System() {
                       Field("/proc/cpuinfo", "model name"), ")");
 }
 
-// gVisor's kernel calls itself by this one date, always.
+// gVisor's kernel always names this build date.
 bool InGvisor() {
   return FirstLine("/proc/version").find("Sun Jan 10 15:06:54 PST 2016") !=
          std::string::npos;
@@ -103,8 +104,8 @@ std::string Commit(const std::string& prefix) {
   return given == nullptr ? "unknown" : given;
 }
 
-// Returns whether programs here become clients of MPS: whether its control
-// daemon has its pipes where they look for them.
+// Says whether programs on this machine become clients of MPS, which they do if
+// its control daemon's pipes are where they look for them.
 std::string Mps() {
   const char* folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
   const std::string pipes = folder == nullptr ? "/tmp/nvidia-mps" : folder;
@@ -117,7 +118,7 @@ struct ConfidentialState {
   unsigned environment, feature, tools;
 };
 
-// By NVML, which every driver has.
+// Asks NVML, which every driver has.
 std::string Modes(const backing::DeviceChoice& choice,
                   const std::string& uuid) {
   void* library = dlopen(choice.NvmlLibrary().c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -177,7 +178,7 @@ std::string Answer(const absl::StatusOr<Machine>& asked) {
                        "\n");
 }
 
-// Returns what `answer` returns in a child.
+// Returns what `answer` returns in a forked child.
 std::string FromChild(const std::function<std::string()>& answer) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return "";

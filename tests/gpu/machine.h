@@ -7,7 +7,7 @@
 
 namespace fineserve::gpu {
 
-// Where the checks run, in words for the report.
+// Describes for the report where the checks run.
 struct Machine {
   std::string gpu;      // "NVIDIA H200, 139.8 GiB"
   std::string uuid;     // "GPU-…"
@@ -20,9 +20,10 @@ struct Machine {
   std::string modes;
 };
 
-// Asks the driver under test, in a child: a process that has it loaded has the
-// device open, and would keep memory that is to be seen forgotten. Errors: what
-// is wrong with it, in one line.
+// Queries the driver under test in a child, because a process that has loaded
+// the driver has the device open, and would keep memory alive that a check
+// expects to be released. An error says in one line what is wrong with the
+// driver.
 absl::StatusOr<Machine> DescribeMachine(bool emulated,
                                         const std::string& prefix);
 

@@ -7,8 +7,8 @@
 
 namespace fineserve::gpu {
 
-// A figure of the running test, for gpu_check's report. `name` ends with its
-// unit: "create_us". Nothing asserts on it here.
+// Records a figure of the running test for gpu_check's report. `name` ends with
+// its unit: "create_us". No test asserts on figures.
 void Figure(const std::string& name, double value);
 
 uint64_t NowNs();
@@ -35,8 +35,8 @@ class Timed {
   double calls_ = 0;
 };
 
-// Returns the middle value, of an even number the lower one. `values` is not
-// empty.
+// Returns the median; of an even number of values, the lower middle one.
+// `values` is not empty.
 double Median(std::vector<double> values);
 
 }  // namespace fineserve::gpu

@@ -11,7 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The fields that GoogleTest itself writes; every other text is a property.
+// True for a field that GoogleTest itself writes; every other text is a
+// property.
 bool IsGoogleTests(const std::string& key) {
   static const auto& own = *new std::set<std::string>{
       "name",      "file",        "line", "status",   "result",

@@ -25,13 +25,13 @@ struct Outcome {
   double seconds = 0;
 };
 
-// The cases in a test program's report: GoogleTest's JSON, where a case's
-// properties are its figures and "skip_reason" says why it was skipped. Empty
-// if `path` holds no such report.
+// Returns the cases in a test program's report: GoogleTest's JSON, where a
+// case's properties are its figures and "skip_reason" says why it was skipped.
+// Empty if `path` holds no such report.
 std::vector<Case> ReadCases(const std::string& path);
 
-// Failed if any case failed or the program did (`complaint` says how); skipped
-// if nothing ran.
+// Returns "failed" if any case or the program failed (`complaint` says how),
+// and "skipped" if nothing ran.
 Outcome Judge(std::vector<Case> cases, const std::string& complaint);
 
 }  // namespace fineserve::gpu

@@ -20,7 +20,8 @@ OrderedJson ToJson(const Case& c) {
           {"figures", c.figures}};
 }
 
-// Returns a check's verdict: one that is not needed "differs" where it fails.
+// Returns a check's verdict. A check that is only informative "differs" if it
+// fails.
 std::string VerdictOf(const Check& check, const Outcome& outcome) {
   const bool differs = outcome.verdict == Verdict::kFailed &&
                        check.weight == Weight::kInformative;

@@ -31,8 +31,8 @@ bool AllHeld(const Report& report);  // what is needed, of what ran
 //                           "figures": {"create_us": "1.5", ...}}]}]}
 std::string Json(const Report& report);
 
-// The same for people: a table of checks, then what failed, what was skipped
-// and every figure.
+// Returns the report for people: a table of checks, then failures, skipped
+// checks and every figure.
 std::string Markdown(const Report& report);
 
 }  // namespace fineserve::gpu

@@ -5,11 +5,11 @@
 
 namespace fineserve::gpu {
 
-// Kills a process that fills memory of ours, and notes how long the driver
-// lists it, and when its own memory is free again. `changed_words`: how many of
-// our words were written once the list no longer had it. Skips the test where
-// NVML does not list this machine's processes. `in_victim` runs before that
-// process calls the driver.
+// Kills a process that fills memory of ours, and records how long the driver
+// still lists the process, and when the process's own memory is free again.
+// `changed_words`: how many of our words were written after the driver had
+// stopped listing it. Skips the test if NVML does not list this machine's
+// processes. `in_victim` runs before the killed process calls the driver.
 void MeasureTeardown(uint64_t* changed_words, void (*in_victim)() = nullptr);
 
 }  // namespace fineserve::gpu

@@ -35,17 +35,18 @@ using stage::JsonText;
 using stage::Process;
 using stage::RunToEnd;
 
-// A separate machine for each test, whose memory is not zero by chance.
+// A separate machine for each test, whose memory is poisoned so that it is
+// never zero by chance.
 class Site : public ::testing::Test, protected stage::Machine {
  protected:
   Site() { Set("EMUCUDA_POISON", "165"); }
 
-  // Free memory of the device, as an engine sees it.
+  // Returns the device's free memory, as an engine sees it.
   static uint64_t FreeBytes(Process& engine) {
     return static_cast<uint64_t>(
         stage::FigureIn(engine.Ask("checkfree"), "free"));
   }
-  // The host memory in the files of stores that these processes hold.
+  // Returns the host memory in the store files that these processes hold.
   static uint64_t StoreBytesIn(const std::vector<pid_t>& pids) {
     uint64_t bytes = 0;
     std::set<ino_t> counted;

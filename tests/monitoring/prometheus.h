@@ -14,12 +14,13 @@
 
 namespace fineserve::monitoring {
 
-// Rules (or a query) whose minutes last so many seconds: in durations of
-// minutes and hours, and in numbers of minutes that are written as "N * 60".
+// Returns rules (or a query) in which a minute lasts `seconds_a_minute`
+// seconds: in durations of minutes and hours, and in numbers of minutes that
+// are written as "N * 60".
 std::string Hastened(const std::string& rules, int seconds_a_minute);
 
 // A real Prometheus, which scrapes twice a second and keeps its data in a
-// folder of its own.
+// separate folder.
 class Prometheus {
  public:
   struct Job {
@@ -27,22 +28,26 @@ class Prometheus {
     uint16_t port;
   };
 
-  // Starts it with `rules`, a file's content. Its first scrape is 5 s later.
+  // Starts Prometheus with `rules`, the content of a file. Its first scrape is
+  // 5 s later.
   Prometheus(const std::vector<Job>& jobs, const std::string& rules);
-  // Waits until it has started, and stops it before its first scrape; Continue
-  // makes it scrape at once if 5 s have passed.
+  // Waits until Prometheus has started, and stops it before its first scrape.
+  // If 5 s have passed, Continue makes it scrape at once.
   void Hold();
   void Continue() { process_->Signal(SIGCONT); }
-  // Waits until all jobs answer: before that, nothing that happens is seen.
+  // Waits until all jobs answer. Before that, Prometheus sees nothing that
+  // happens.
   bool SeesAllJobs();
 
   size_t SeriesNow(const std::string& query);
-  // How many series had a value, and not NaN, at some time since it started.
+  // Returns the number of series that had a value other than NaN at some time
+  // since Prometheus started.
   int SeriesEver(const std::string& query);
-  // The names of the alerts that fire now, or that ever fired.
+  // Returns the names of the alerts that fire now, or that ever fired.
   std::set<std::string> Firing();
   std::set<std::string> EverFired();
-  // Names of rules that cannot be evaluated, and why, by /api/v1/rules.
+  // Returns the names of rules that cannot be evaluated, with the reason, by
+  // /api/v1/rules.
   std::vector<std::string> BrokenRules();
 
   std::string Stderr() const { return process_->Stderr(); }

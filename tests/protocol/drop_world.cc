@@ -15,7 +15,7 @@ using server::ParameterDrop;
 using slab::EngineId;
 
 constexpr uint64_t kDropRoundNs = 1'000'000'000;
-// One in so many steps may be a fault, or a write.
+// On average, one in this many steps may be a fault, or a write.
 constexpr uint32_t kDropFaultPeriod = 16;
 constexpr int kMostDropRounds = 200;  // until all has come to rest
 constexpr uint32_t kContents = 2;     // that parameters may have
@@ -155,7 +155,7 @@ bool DropWorld::IsConnected(const Process& p) const {
   return p.connection && connections_[*p.connection].open;
 }
 
-// Whether the process that is asked now does not answer.
+// True if the process that is asked now does not answer.
 bool DropWorld::IsSilent() {
   if (settles_ || silences_ >= options_.silences || dice_ % 7 != 0) {
     return false;
@@ -188,7 +188,8 @@ void DropWorld::Thaw(size_t r) {
   if (processes_[r].drops) processes_[r].recalled = true;
 }
 
-// Then they are frozen again. Without a step: its own thread writes.
+// Writes the thawed parameters, and freezes them again. Requires that no step
+// runs, because the step's own thread writes.
 void DropWorld::Write(size_t r) {
   Process& p = processes_[r];
   const bool is_apart =
@@ -256,7 +257,8 @@ void DropWorld::Take(Process* p) {
   }
 }
 
-// The lender notes it before it answers.
+// Collects the lender's memory. The lender records its reader before it
+// answers.
 void DropWorld::Collect(size_t r) {
   Process& p = processes_[r];
   Process* const lender = Living(p.lender);
@@ -295,7 +297,7 @@ void DropWorld::AbandonDrop(size_t r) {
   Result(r, false);
 }
 
-// With the gate closed and the context's work done.
+// Maps the lender's memory, with the gate closed and the context's work done.
 void DropWorld::SwapIn(size_t r) {
   Process& p = processes_[r];
   if (p.in_step && !options_.maps_before_the_gate) return;
@@ -312,7 +314,8 @@ void DropWorld::SwapIn(size_t r) {
 
 void DropWorld::BeginRestore(size_t r) { processes_[r].doing = Doing::kMakes; }
 
-// Filled while the program reads the same bytes.
+// Makes and fills new memory while the program still reads the same bytes from
+// the lender.
 void DropWorld::Make(size_t r) {
   Process& p = processes_[r];
   const bool may_lack = !settles_ || options_.has_policy;
@@ -343,7 +346,8 @@ void DropWorld::SwapOut(size_t r) {
   EndRestore(r, true);
 }
 
-// It was ordered to restore or to leave, or does so by itself.
+// Ends a restoration. The process was ordered to restore or to leave, or
+// restores by itself.
 void DropWorld::EndRestore(size_t r, bool done) {
   Process& p = processes_[r];
   if (p.order == 0) {
@@ -408,7 +412,7 @@ void DropWorld::AwaitReaders(size_t r) {
 
 void DropWorld::GiveUpReaders(size_t r) { Leave(r); }
 
-// Memory that another one reads stays on the GPU.
+// Leaves the GPU. Memory that another process reads stays on the GPU.
 void DropWorld::Leave(size_t r) {
   Process& p = processes_[r];
   if (p.in_step) {
@@ -630,8 +634,8 @@ void DropWorld::LetPolicyLook(size_t r) {
   CarryOut(r);
 }
 
-// By what the scoreboards of both say now: it may be another thing when the
-// order comes.
+// Decides by what both scoreboards say now. They may say something else when
+// the order arrives.
 bool DropWorld::PolicyDrops(size_t r) {
   const Process& other = processes_[1 - r];
   std::vector<overload::Replica> replicas = {
@@ -697,7 +701,7 @@ bool DropWorld::Rests() const {
 
 std::string DropWorld::Settle() {
   settles_ = true;
-  // One more, after which the policy orders again.
+  // Allows one more shortage, after which the policy orders again.
   shortages_ = std::max(options_.shortages, 1u) - 1;
   std::mt19937 random(0);
   for (int i = 0; i < kMostDropRounds && violation_.empty(); ++i) {

@@ -18,34 +18,35 @@
 
 namespace fineserve::protocol {
 
-// Start of a world of replicas that read each other's parameters, and the
-// faults that are put into it.
+// Initial state of a world of replicas that read each other's parameters, and
+// the faults that are injected into it.
 struct DropOptions {
   uint32_t crashes = 0;    // of daemons, in all
   uint32_t deaths = 0;     // of processes, in all; another one starts for each
   uint32_t drops = 0;      // of connections, in all
   uint32_t silences = 0;   // of a process that another one asks, in all
   uint32_t shortages = 0;  // restorations without room, in all
-  // A process lends what it has dropped, too, and drops what it lends.
+  // A process also lends what it has dropped, and drops what it lends.
   bool drops_on_both_sides = false;
-  // It maps the other's memory before its gate is closed.
+  // A process maps the other's memory before its own gate is closed.
   bool maps_before_the_gate = false;
-  // It writes its parameters while another one reads them.
+  // A process writes its parameters while another process reads them.
   bool writes_while_read = false;
-  // It maps the other's memory without a comparison.
+  // A process maps the other's memory without a comparison.
   bool compares_nothing = false;
-  // It lets what others read leave the GPU with the rest.
+  // When a process leaves the GPU, memory that others read leaves as well.
   bool leaves_readers = false;
-  // It does not look whether the process whose parameters it reads has ended.
+  // A process does not check whether the process whose parameters it reads has
+  // ended.
   bool misses_the_end = false;
-  // It does not say again that it reads no longer, or asks once for what it
-  // has lent.
+  // A process does not repeat that it has stopped reading, or asks only once
+  // for what it has lent.
   bool says_once = false;
   // An operator orders drops and restorations; the daemons' policy orders them
-  // in bursts that come and go.
+  // in bursts.
   bool has_operator = true;
   bool has_policy = false;
-  // It orders a restoration once, though that fails.
+  // The policy orders a restoration only once, even if it fails.
   bool restores_once = false;
 };
 
@@ -71,16 +72,16 @@ class DropWorld : public Choosing<DropWorld> {
   DropWorld(const DropWorld&) = delete;
   DropWorld& operator=(const DropWorld&) = delete;
 
-  // Lets one thing happen that may, chosen by a number.
+  // Lets one possible event happen, chosen by a number.
   void Happen(uint32_t random);
-  // Lets everything that is under way finish and nothing new begin. Returns
-  // what is wrong then.
+  // Lets everything under way finish and nothing new begin. Returns what is
+  // wrong afterwards.
   std::string Settle();
 
   uint64_t dropped() const { return dropped_; }
   uint64_t restored() const { return restored_; }
   uint64_t refused() const { return refused_; }  // drops
-  // Looks at one that reads while the other one reads from it.
+  // Number of checks in which two processes read from each other.
   uint64_t mutual() const { return mutual_; }
   uint64_t written() const { return written_; }
   uint64_t left() const { return left_; }

@@ -12,13 +12,13 @@
 
 namespace fineserve::protocol {
 
-// Enough forevery instance of the tests to be explored completely.
+// Enough for every instance of the tests to be explored completely.
 inline constexpr uint64_t kEveryState = 5'000'000;
 
-// Number of states that an exploration without a finding visits: those that
-// take some seconds. All of them take minutes: FINESERVE_PROTOCOL_LONG=1, when
-// the protocol has changed. A sanitizer makes each a hundred times slower and
-// finds nothing new here.
+// Returns the number of states that an exploration without a finding visits,
+// which takes some seconds. A complete exploration takes minutes: set
+// FINESERVE_PROTOCOL_LONG=1 when the protocol has changed. A sanitizer makes
+// each state a hundred times slower and finds nothing new here.
 inline uint64_t MostStates() {
 #if defined(FINESERVE_SANITIZED)
   return 1'000;
@@ -37,10 +37,10 @@ struct ExplorationOf {
   std::vector<typename W::Event> path;  // to it
 };
 
-// Tries every order of events from the start of a world, each state once. If
-// they are more than it may visit, it visits others in each run. A world W has
-// Options, Event, Enabled, Apply, violation, Settle and Digest, as
-// World has.
+// Tries every order of events from the start of a world, visiting each state
+// once. If there are more states than it may visit, it visits different ones in
+// each run. A world W has Options, Event, Enabled, Apply, violation, Settle and
+// Digest, as World has.
 template <typename W>
 class Explorer {
  public:
@@ -63,7 +63,8 @@ class Explorer {
   }
 
  private:
-  // The newest path where every state is visited, so that few are pending.
+  // Returns the next path to run: the newest if every state is visited, so that
+  // few are pending.
   std::vector<typename W::Event> Next() {
     if (most_states_ < kEveryState) {
       std::swap(pending_[random_() % pending_.size()], pending_.back());
@@ -79,7 +80,7 @@ class Explorer {
     if (!found_.violation.empty()) found_.path = path;
   }
 
-  // A path ends with an untried event, except for the empty path.
+  // Runs a path, which ends with an untried event unless it is empty.
   void RunFrom(std::vector<typename W::Event> path) {
     W world(options_);
     for (const typename W::Event& event : path) world.Apply(event);
@@ -89,7 +90,7 @@ class Explorer {
     if (found_.violation.empty()) Settle(&world, path);
   }
 
-  // Goes on with one event, leaves the others for later.
+  // Continues with one event, and leaves the others for later.
   bool Branch(W* world, std::vector<typename W::Event>* path) {
     const std::vector<typename W::Event> events = world->Enabled();
     if (events.empty()) return false;
@@ -102,7 +103,7 @@ class Explorer {
     return Arrive(*world, *path);
   }
 
-  // True if the state is a new one and nothing is wrong.
+  // True if the state is new and nothing is wrong.
   bool Arrive(W& world, const std::vector<typename W::Event>& path) {
     ++found_.transitions;
     if (!world.violation().empty()) {

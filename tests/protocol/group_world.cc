@@ -70,7 +70,7 @@ void GroupWorld::Start(Engine* e, size_t index,
   OpenLeases(e);
 }
 
-// As the process that runs the block pool does when it begins.
+// Opens the leases as the process that runs the block pool does when it begins.
 void GroupWorld::OpenLeases(Engine* e) {
   GroupLeases::Place places[GroupLeases::kMaxRanks];
   uint32_t count = 0;
@@ -88,7 +88,8 @@ void GroupWorld::OpenLeases(Engine* e) {
   e->leases.Want(e->wanted);
 }
 
-// The ranks live, and their daemons know of the death.
+// True if a successor may run the block pool: the ranks live, and their daemons
+// know of the death.
 bool GroupWorld::MaySucceed(const Engine& e) const {
   if (!options_.successors || e.core_alive) return false;
   return std::all_of(e.ranks.begin(), e.ranks.end(), [&](const Rank& rank) {
@@ -96,9 +97,9 @@ bool GroupWorld::MaySucceed(const Engine& e) const {
   });
 }
 
-// A successor takes over the block pool. Earlier steps may still be in flight
-// on the ranks, and the successor cannot know which. Messages of its
-// predecessor are no longer read.
+// Lets a successor take over the block pool. Earlier steps may still be in
+// flight on the ranks, and the successor cannot know which. Messages of its
+// predecessor are not read any longer.
 void GroupWorld::Succeed(Engine* e, size_t) {
   const pid_t next =
       options_.successor_is_predecessor ? e->core : ++last_successor_;
@@ -119,7 +120,7 @@ void GroupWorld::Succeed(Engine* e, size_t) {
   OpenLeases(e);
 }
 
-// One that a daemon refuses ends.
+// False if a daemon refuses `core`, which then ends.
 bool GroupWorld::RunPools(const Engine& e, pid_t core) {
   bool runs = true;
   for (const Rank& rank : e.ranks) {
@@ -187,7 +188,7 @@ void GroupWorld::Happen(uint32_t random) {
     size_t index;
   };
   std::vector<Event> events;
-  // Seldom, or little else would happen.
+  // Deaths are rare, because otherwise little else would happen.
   const bool may_die = deaths_ < options_.deaths && (random >> 16) % 32 == 0;
   for (Engine& e : engines_) {
     if (e.core_alive) {
@@ -229,7 +230,8 @@ void GroupWorld::Happen(uint32_t random) {
   (this->*chosen.what)(chosen.engine, chosen.index);
 }
 
-// As GroupView::Work does, and then the engine's pool at its schedule entry.
+// Looks as GroupView::Work does, and then plans as the engine's pool does at
+// its schedule entry.
 void GroupWorld::Look(Engine* e, size_t) {
   for (Rank& rank : e->ranks) {
     rank.leases.Look();
@@ -428,12 +430,13 @@ void GroupWorld::BuryCore(Engine* e, size_t r) {
   Carry(&pools_[rank.pool]);
 }
 
-// The driver lists a process as long as it lives or has work on the GPU.
+// True if the driver lists the process, which it does as long as the process
+// lives or has work on the GPU.
 bool GroupWorld::IsListed(const Rank& rank, const Engine& e, size_t r) const {
   return rank.alive || CanExecute(e, r);
 }
 
-// An engine of which a process has died ends as a whole.
+// Ends an engine as a whole, after one of its processes has died.
 void GroupWorld::Finish(Engine* e) {
   for (size_t r = 0; r < e->ranks.size(); ++r) {
     while (CanExecute(*e, r)) Execute(e, r);

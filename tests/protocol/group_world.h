@@ -16,23 +16,23 @@
 
 namespace fineserve::protocol {
 
-// Start of a world of engines on several GPUs, and the faults that are put into
-// it.
+// Initial state of a world of engines on several GPUs, and the faults that are
+// injected into it.
 struct GroupOptions {
   std::vector<uint32_t> pools;               // slabs of each GPU's pool
   std::vector<std::vector<size_t>> engines;  // the GPUs of each engine
   uint32_t deaths = 0;                       // of processes, in all
-  // A slab is returned when rank 0 has executed its steps.
+  // A slab is returned as soon as rank 0 has executed its steps.
   bool fence_of_rank_0 = false;
   // A slab counts as leased as soon as rank 0's daemon has leased it.
   bool lease_of_rank_0 = false;
-  // Slabs that only some ranks hold are waited for without end.
+  // The engine waits forever for slabs that only some ranks hold.
   bool no_patience = false;
-  // A block pool whose process has died is run by another process while its
-  // ranks live on.
+  // If the process that runs a block pool dies, another process runs the pool
+  // while its ranks live on.
   bool successors = false;
-  // The successor is taken for the process that died, as an image that replaces
-  // another in one process would be.
+  // The successor is mistaken for the process that died, like an image that
+  // replaces another in one process.
   bool successor_is_predecessor = false;
 };
 
@@ -51,11 +51,11 @@ class GroupWorld : public Judged {
   GroupWorld(const GroupWorld&) = delete;
   GroupWorld& operator=(const GroupWorld&) = delete;
 
-  // Lets one thing happen that may, chosen by a number.
+  // Lets one possible event happen, chosen by a number.
   void Happen(uint32_t random);
-  // Lets everything that is under way finish and nothing new begin. Then every
-  // slab must be free, or held by a living engine on all its GPUs, and none may
-  // move from then on, whatever engines still want. Returns what is wrong.
+  // Lets everything under way finish and nothing new begin. Then every slab
+  // must be free, or held by a living engine on all its GPUs, and none may move
+  // from then on, whatever engines still want. Returns what is wrong.
   std::string Settle();
   uint64_t slabs_used() const { return slabs_used_; }
   uint64_t slabs_returned() const { return slabs_returned_; }

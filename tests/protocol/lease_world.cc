@@ -70,7 +70,8 @@ void LeaseWorld::Send(Process* p, Message message) {
   }
 }
 
-// Answers to what has ended come in its order, before those to requests.
+// Receives one answer. Answers about ended leases arrive in order, before
+// answers to requests.
 void LeaseWorld::Receive(Process* p) {
   Connection& c = connections_[p->connection];
   const Answer answer = c.answers.front();
@@ -290,7 +291,7 @@ void LeaseWorld::Crash() {
   pool_ = slab::PoolState(pool_.geometry(), kSlabs);  // forgotten
   filling_.clear();
   // A process can still read the messages that were sent to it; after them it
-  // reads the end.
+  // reads the end of the connection.
   for (Connection& c : connections_) {
     c.requests.clear();
     c.ticket = 0;
@@ -445,7 +446,7 @@ void LeaseWorld::CheckHeld() {
   }
 }
 
-// Without another death or impatience.
+// Lets the world settle without further deaths or lost patience.
 void LeaseWorld::ComeToRest() {
   for (int round = 0; round < 60 && violation_.empty(); ++round) {
     if (!serves_) Apply({Act::kRestart, 0});
@@ -485,7 +486,7 @@ void LeaseWorld::CheckNothingLost() {
         processes_.begin(), processes_.end(), [&](const Process& p) {
           return p.alive && p.phase == Phase::kMapped && p.lease == word.lease;
         });
-    // Slabs that a dead process had mapped stay the engine's until it ends.
+    // Slabs that a dead process had mapped belong to the engine until it ends.
     const bool of_dead = std::any_of(
         processes_.begin(), processes_.end(),
         [&](const Process& p) { return !p.alive && p.lease == word.lease; });

@@ -15,7 +15,8 @@
 
 namespace fineserve::protocol {
 
-// Extent of a world of whole-slab leases, and the faults that are put into it.
+// Size of a world of whole-slab leases, and the faults that are injected into
+// it.
 struct LeaseOptions {
   uint32_t leases = 1;   // that each process asks for, one after the other
   uint32_t crashes = 1;  // of daemons, in all
@@ -23,19 +24,20 @@ struct LeaseOptions {
   uint32_t deaths = 0;   // of processes, in all
   // A process that has lost patience asks again instead of giving up.
   bool repeats_after_drop = false;
-  // A process does not number its requests, as one of an older release.
+  // A process does not number its requests, like a process of an older release.
   bool no_number = false;
-  // It does not say later that it has given one up.
+  // A process does not report later that it has given up a request.
   bool no_giving_up = false;
   // The daemon does not publish which process asked for a lease.
   bool no_asker = false;
-  // It does so after the slab's word.
+  // The daemon publishes the asking process only after the slab's word.
   bool word_first = false;
-  // It sends granules before it publishes that the lease is seen.
+  // The daemon sends granules before it publishes that the lease is seen.
   bool seen_late = false;
-  // It grants a request that was given up before it was read.
+  // The daemon grants a request that was given up before it was read.
   bool forgets_given_up = false;
-  // The end of a former connection ends a lease that another one was granted.
+  // The end of a former connection ends a lease that was granted on another
+  // connection.
   bool former_connection_returns = false;
 };
 
@@ -78,7 +80,7 @@ class LeaseWorld : public Judged {
 
   std::vector<Event> Enabled() const;
   void Apply(Event event);
-  // Lets everything come to rest. Returns what is wrong then.
+  // Lets everything come to rest. Returns what is wrong afterwards.
   std::string Settle();
   uint64_t Digest();
 

@@ -13,8 +13,8 @@ using slab::EngineId;
 
 constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr uint64_t kStayNs = 10 * kSecondNs;
-// One in so many steps may be a fault or new content, so that there is time for
-// moves between them.
+// On average, one in this many steps may be a fault or new content, so that
+// there is time for moves between them.
 constexpr uint32_t kRarePeriod = 16;
 constexpr size_t kMostUnread = 3;  // reports; a socket's buffer ends, too
 constexpr int kMostRounds = 400;   // until all has come to rest
@@ -54,7 +54,8 @@ MoveWorld::MoveWorld(const MoveOptions& options)
     }
   }
   OpenDaemon();
-  // An engine that does not know of all its processes leaves without them.
+  // An engine that does not know of all its processes would leave without the
+  // unknown ones.
   for (size_t i = 0; options_.shares && i < processes_.size(); ++i) {
     Connect(i);
     Deliver(i);
@@ -129,7 +130,8 @@ bool MoveWorld::IsConnected(const Process& p) const {
   return p.connection && connections_[*p.connection].open;
 }
 
-// For an order: poll() says so before the bell.
+// True if the process waits for an order and has none unread. poll() reports an
+// order before the bell.
 bool MoveWorld::IsWaiting(const Process& p) const {
   return IsConnected(p) && p.doing == Doing::kWaits &&
          connections_[*p.connection].down.empty() &&
@@ -234,7 +236,7 @@ void MoveWorld::Rest(Process* p) {
   p->may_be_old = false;
 }
 
-// One that is silent reads the question later.
+// An exporter that is silent reads the question later.
 void MoveWorld::TellExporter(Process* p) {
   if (!p->exporter || !processes_[*p->exporter].alive) return;
   Process& exporter = processes_[*p->exporter];
@@ -253,7 +255,8 @@ bool MoveWorld::IsSilent() {
   return true;
 }
 
-// For one that has it open, and has not ended.
+// True if the memory must stay for a process that has it open and has not
+// ended.
 bool MoveWorld::Stays(const Process& p) const {
   return p.borrower && processes_[*p.borrower].alive && !p.borrower_rests &&
          !options_.leaves_borrowers;
@@ -335,7 +338,7 @@ bool MoveWorld::AskForOpened(Process* p) {
   return true;
 }
 
-// The calls that wait behind it go on.
+// Opens the gate. The calls that wait behind the gate go on.
 void MoveWorld::OpenGate(Process* p) {
   p->gate_open = true;
   p->needs = p->has_rung = false;
@@ -368,7 +371,8 @@ void MoveWorld::Return(Process* p, size_t memory) {
   Result(p, !p->goes_on || GoOn(p));
 }
 
-// From the store's files, which it holds, once a daemon no longer fills.
+// Fills the memory from the store's files, which the process holds, once no
+// daemon fills it.
 void MoveWorld::FillItself(Process* p) {
   size_t memory = memory_.size();
   if (options_.fills_the_same_memory && p->filled) {
@@ -398,7 +402,8 @@ void MoveWorld::Refuse(size_t i) {
   Result(&p, false);
 }
 
-// A daemon that does not answer may work on it still.
+// Gives up on a daemon that does not answer. The daemon may still be working on
+// the move.
 void MoveWorld::GiveUp(size_t i) {
   Process& p = processes_[i];
   ++drops_;
@@ -461,8 +466,8 @@ void MoveWorld::Deliver(size_t number) {
                    message.memory});
 }
 
-// Closes all but the last ones, with the messages in them: the process will
-// never read those.
+// Closes all but the last connections, with the messages in them, which the
+// process will never read.
 void MoveWorld::CloseConnections(size_t process, size_t before) {
   for (size_t c = 0; c < before; ++c) {
     if (connections_[c].process == process && connections_[c].handled) {
@@ -547,7 +552,8 @@ void MoveWorld::Leave(size_t engine) {
   CarryOut();
 }
 
-// Requests wait for it until it is there, and admission says so again.
+// Reports that requests wait for the engine until it is there. Admission
+// repeats the report.
 void MoveWorld::Need(size_t engine) {
   wanted_.insert(engine);
   if (book_->EvictedBytes(Number(engine)) == 0) wanted_.erase(engine);
@@ -557,7 +563,7 @@ void MoveWorld::Need(size_t engine) {
 
 void MoveWorld::Wait(size_t) { clock_.AdvanceNs(kStayNs); }
 
-// The GPU may be in the middle of a copy.
+// Kills the daemon. The GPU may be in the middle of a copy.
 void MoveWorld::Crash(size_t) {
   ++crashes_;
   disturbed_ = true;
@@ -585,7 +591,7 @@ void MoveWorld::FinishOldFill(size_t) {
 
 // --- The store's thread ---
 
-// The fingerprint of what is to be kept is computed before it is copied.
+// Runs one job. Content to keep is fingerprinted before it is copied.
 void MoveWorld::RunJob(size_t) {
   Job& next = jobs_.front();
   if (next.kind == Job::kKeep && next.print == kNoContent) {
@@ -680,7 +686,8 @@ void MoveWorld::SendResult(const Job& job, Message answer) {
   }
 }
 
-// It is the only daemon: what it lets go of, no other has locked.
+// Frees copies. This is the only daemon, so no other daemon has locked what it
+// lets go of.
 void MoveWorld::Free(const store::Contents::Freed& freed) {
   for (const store::CopyPlace& place : freed) {
     if (options_.ignores_locks || !IsLocked(place)) files_.erase(KeyOf(place));
@@ -737,7 +744,8 @@ void MoveWorld::Check() {
   }
 }
 
-// If the exporter has ended, it has the memory as it was then.
+// If the exporter has ended, the process must have the memory as it was at the
+// end.
 void MoveWorld::CheckOpened(const Process& p) {
   if (p.opened && memory_[*p.opened] == processes_[*p.exporter].wrote) return;
   Fail(absl::StrCat("process ", p.pid, " computes with what was another's"));

@@ -18,46 +18,48 @@
 
 namespace fineserve::protocol {
 
-// Start of a world of engines that leave the GPU, and the faults that are put
-// into it.
+// Initial state of a world of engines that leave the GPU, and the faults that
+// are injected into it.
 struct MoveOptions {
   std::vector<uint32_t> processes = {1, 1};  // of each engine
   uint32_t room = 8;     // processes whose memory the GPU has room for
   uint32_t writes = 20;  // of new contents, in all; all begin with the same one
   uint32_t crashes = 0;  // of daemons, in all
   uint32_t deaths = 0;   // of processes, in all
-  // Connections that a process closes because the daemon does not answer, in
-  // all.
+  // Total number of connections that processes close because the daemon does
+  // not answer.
   uint32_t drops = 0;
   uint32_t stops = 0;  // of processes that are out or at rest, until the end
-  // Each process of an engine of several has the memory of the next one open,
-  // and writes it, too.
+  // Each process of an engine with several processes has the memory of the next
+  // one open, and also writes it.
   bool shares = false;
   uint32_t silences = 0;  // of an exporter that is asked something, in all
-  // A process that no longer waits for its copy goes on, but its pending copy
+  // If a process stops waiting for its copy and goes on, its pending copy still
   // counts as one that it has left with.
   bool commits_when_copied = false;
-  // The end of a connection is taken for that of its process.
+  // The end of a connection is mistaken for the end of its process.
   bool forgets_with_connection = false;
-  // A message that a process sent on a former connection is read after it has
-  // come back on another.
+  // A message that a process sent on a former connection is read after the
+  // process has reconnected.
   bool hears_former_connections = false;
-  // A daemon frees bytes that a process has locked, which has not come yet.
+  // A daemon frees bytes locked by a process that has not connected yet.
   bool ignores_locks = false;
-  // A call that waits behind the gate asks once.
+  // A call that waits behind the gate asks only once.
   bool rings_once = false;
-  // A process fills the very memory that it had handed to a daemon that died.
+  // A process fills the same memory that it had handed to a daemon which died.
   bool fills_the_same_memory = false;
-  // Its gate opens before its memory is filled.
+  // A process's gate opens before its memory is filled.
   bool opens_early = false;
-  // Memory leaves whether or not those that have it open rest.
+  // Memory leaves whether or not the processes that have it open rest.
   bool leaves_borrowers = false;
-  // A process goes on with what it has mapped of another one's, or without it.
+  // A process goes on with its old mapping of another process's memory, or
+  // without that memory.
   bool keeps_old_mapping = false;
   bool goes_on_without = false;
-  // A mapping of a process that has ended is taken for what it had last.
+  // A mapping of an ended process's memory is assumed to hold the process's
+  // last content.
   bool trusts_the_dead = false;
-  // An exporter that does not answer is taken to keep its memory.
+  // An exporter that does not answer is assumed to keep its memory.
   bool trusts_silence = false;
 };
 
@@ -81,18 +83,19 @@ class MoveWorld : public Choosing<MoveWorld> {
   MoveWorld(const MoveWorld&) = delete;
   MoveWorld& operator=(const MoveWorld&) = delete;
 
-  // Lets one thing happen that may, chosen by a number.
+  // Lets one possible event happen, chosen by a number.
   void Happen(uint32_t random);
-  // Lets everything that is under way finish and nothing new begin. Returns
-  // what is wrong then.
+  // Lets everything under way finish and nothing new begin. Returns what is
+  // wrong afterwards.
   std::string Settle();
 
-  // Processes that have left, and come back.
+  // Numbers of processes that have left, and that have returned.
   uint64_t left() const { return left_; }
   uint64_t returned() const { return returned_; }
   uint64_t shared() const { return shared_; }  // copies that were there already
-  // Processes that left although another one has their memory open, and
-  // processes that ended because what they had open was gone.
+  // Number of processes that left while another process had their memory open,
+  // and of processes that ended because the memory which they had open was
+  // gone.
   uint64_t left_open() const { return left_open_; }
   uint64_t lost() const { return lost_; }
 
@@ -139,13 +142,14 @@ class MoveWorld : public Choosing<MoveWorld> {
     bool has_rung = false;
     bool goes_on = false;     // once it is filled, as it is ordered to
     uint32_t departures = 0;  // of its memory
-    // The process whose memory it has open, and what is mapped of that.
+    // The process whose memory this process has open, and what is mapped of
+    // that memory.
     absl::optional<size_t> exporter;
     absl::optional<size_t> opened;
     uint32_t opened_departures = 0;
     bool rests = false;  // and has to ask for it before it goes on
     bool may_be_old = false;
-    // The process that has its memory open.
+    // The process that has this process's memory open.
     absl::optional<size_t> borrower;
     bool borrower_rests = false;
     uint32_t unread_rests = 0;  // sent while it was silent
@@ -161,8 +165,8 @@ class MoveWorld : public Choosing<MoveWorld> {
     absl::optional<store::CopyPlace> copy = {};
     absl::optional<size_t> claim = {};
   };
-  // An open file description, with a lock on a copy: it ends with its last
-  // descriptor, a process's, the daemon's or one that is on its way.
+  // An open file description with a lock on a copy. It ends with its last
+  // descriptor: a process's, the daemon's or one in transit.
   struct Claim {
     store::CopyPlace copy;
     bool is_locked = true;
@@ -219,7 +223,7 @@ class MoveWorld : public Choosing<MoveWorld> {
   void FillItself(Process* p);
   bool HasRoom() const;
   void LoseConnection(Process* p);
-  // The daemon, as SocketServer and StoreThread.
+  // The daemon, modelled on SocketServer and StoreThread.
   void HandleReport(size_t c, const Message& message);
   void CloseEnd(size_t c);
   void CloseConnections(size_t process, size_t before);

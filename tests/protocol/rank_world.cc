@@ -16,10 +16,11 @@ using slab::EngineId;
 
 constexpr uint64_t kRoundNs = 1'000'000'000;
 constexpr uint64_t kPauseNs = 10 * kRoundNs;
-// One in so many steps may be a fault.
+// On average, one in this many steps may be a fault.
 constexpr uint32_t kFaultPeriod = 16;
 constexpr size_t kMostReports = 3;  // that are unread
-// Until all has come to rest: longer than any engine is left alone.
+// Rounds until everything has come to rest: longer than any engine is left
+// alone.
 constexpr int kMostRankRounds = 2'000;
 
 EngineId EngineOf(size_t engine) {
@@ -56,7 +57,7 @@ RankWorld::RankWorld(const RankOptions& options) : options_(options) {
 void RankWorld::Happen(uint32_t random) {
   const bool begins = !settles_;
   const bool is_rare = begins && (random >> 20) % kFaultPeriod == 0;
-  // One that could not leave is left alone, for longer each time.
+  // An engine that could not leave is left alone, for longer each time.
   const bool leaves_if_idle = settles_ && options_.by_need;
   for (size_t e = 0; e < engines_.size(); ++e) {
     const Engine& engine = engines_[e];
@@ -135,7 +136,7 @@ bool RankWorld::IsOpen(const absl::optional<size_t>& connection) const {
   return connection && connections_[*connection].open;
 }
 
-// A message, or the connection's end.
+// True if the connection has an unread message, or has ended.
 bool RankWorld::Hears(const absl::optional<size_t>& connection) const {
   return connection && (!connections_[*connection].open ||
                         !connections_[*connection].down.empty());
@@ -190,7 +191,7 @@ void RankWorld::LeavePool(size_t e) {
   engine.suspended = 0;
 }
 
-// One call to its workers after the other.
+// The engine suspends its workers one after another.
 void RankWorld::SuspendNext(size_t e) {
   Engine& engine = engines_[e];
   Process& p = processes_[engine.first + engine.suspended++];
@@ -209,8 +210,8 @@ bool RankWorld::IsInFormerPool(const Process& p) const {
   return p.has_view && books_[p.gpu] != nullptr && p.pool != rooms_[p.gpu].pool;
 }
 
-// It takes the ranks' blocks over again once all of them have their views, in
-// pools that are there. A rank leaves one that is not.
+// Takes over the ranks' blocks again once all ranks have their views, in pools
+// that still exist. A rank leaves a pool that does not.
 void RankWorld::ComeBack(size_t e) {
   Engine& engine = engines_[e];
   bool all = true;
@@ -298,7 +299,8 @@ void RankWorld::ReadStore(size_t i) {
   }
 }
 
-// It goes on with what is on the GPU, and fills its memory itself.
+// Handles the loss of the store: the process goes on with what is on the GPU,
+// or fills its memory itself.
 void RankWorld::LoseStore(Process* p) {
   if (p->doing == Doing::kFills) return Return(p);
   if (p->doing != Doing::kCopies) return;
@@ -327,7 +329,7 @@ void RankWorld::Obey(Process* p, const Message& order) {
   Result(p, true);
 }
 
-// On its way to rest it waits until the pool has let it go.
+// Moves a process on its way to rest, once the block pool has let it go.
 void RankWorld::AwaitPool(size_t i) {
   Process& p = processes_[i];
   const bool is_pool = p.seat == Seat::kPool;
@@ -345,7 +347,7 @@ void RankWorld::GiveUpPool(size_t i) {
   if (!processes_[i].is_away) Result(&processes_[i], false);
 }
 
-// To the host: hands its memory over, or has done so.
+// Moves a process to the host: hands its memory over, or completes that.
 void RankWorld::Leave(Process* p) {
   if (p->seat == Seat::kPool) {
     p->place = Place::kHost;
@@ -373,7 +375,8 @@ bool RankWorld::ResumeView(Process* p) {
   return p->has_view;
 }
 
-// From the host, at rest or further: has its memory filled, or it is.
+// Moves a process back from the host, to rest or further: has its memory
+// filled, or completes that.
 void RankWorld::Return(Process* p) {
   const absl::optional<size_t> store = StoreOf(*p);
   if (p->seat != Seat::kPool && p->doing != Doing::kFills) {
@@ -416,7 +419,8 @@ void RankWorld::AnswerBell(size_t i) {
   }
 }
 
-// Its own daemon does not hear where it is: that would be the answer.
+// The rank's own daemon does not hear where the rank is, because that would
+// count as the answer.
 void RankWorld::PassOnRoomNeed(size_t i) {
   Process& p = processes_[i];
   p.room_is_needed = false;
@@ -469,7 +473,7 @@ void RankWorld::Die(size_t i) {
   }
 }
 
-// An engine that has lost a process ends.
+// Ends an engine that has lost a process.
 void RankWorld::EndEngine(size_t e) {
   const Engine& engine = engines_[e];
   for (size_t i = 0; i <= engine.ranks; ++i) {
@@ -523,7 +527,7 @@ bool RankWorld::MustWaitForRoom(uint32_t gpu, size_t e) const {
   return room.turn && *room.turn != e && clock_.NowNs() < room.turn_ends_ns;
 }
 
-// The first rank's daemon: the engine leaves if it has no requests.
+// Handled by the first rank's daemon: the engine leaves if it has no requests.
 void RankWorld::LetGo(uint32_t gpu, size_t e, size_t connection) {
   MoveBook& book = *books_[gpu];
   if (book.StayOut(EngineOf(e))) return;
@@ -534,8 +538,8 @@ void RankWorld::LetGo(uint32_t gpu, size_t e, size_t connection) {
   book.StayOut(EngineOf(e));
 }
 
-// An engine that is idle leaves for the one that lacks room. Whether one that
-// another daemon moves is idle, that one knows.
+// Makes an idle engine leave for the one that lacks room. If another daemon
+// moves an engine, that daemon knows whether the engine is idle.
 void RankWorld::MakeRoom(size_t gpu) {
   Gpu& room = rooms_[gpu];
   MoveBook& book = *books_[gpu];
@@ -652,7 +656,7 @@ bool RankWorld::Rests() const {
          });
 }
 
-// A needed engine has others leave.
+// If an engine is needed, idle engines are asked to leave.
 std::string RankWorld::Settle() {
   settles_ = true;
   std::mt19937 random(0);
@@ -672,8 +676,8 @@ std::string RankWorld::Settle() {
   return violation_;
 }
 
-// For each process: where it is, what it does, and whether it has its memory
-// and its view.
+// Says for each process where it is, what it does, and whether it has its
+// memory and its view.
 std::string RankWorld::Account() const {
   std::string text;
   for (const Process& p : processes_) {

@@ -17,17 +17,18 @@
 
 namespace fineserve::protocol {
 
-// Start of a world of engines on several GPUs that leave them, and the faults
-// that are put into it.
+// Initial state of a world of engines on several GPUs that leave them, and the
+// faults that are injected into it.
 struct RankOptions {
-  // The GPU of each rank of each engine: the first one's daemon moves it.
+  // The GPU of each rank of each engine; the first rank's daemon moves the
+  // engine.
   std::vector<std::vector<uint32_t>> engines = {{0, 1}};
   uint32_t room = 8;     // ranks whose memory each GPU has room for
   uint32_t crashes = 0;  // of daemons, in all
   uint32_t deaths = 0;   // of processes, in all
   uint32_t drops = 0;    // of connections, in all
-  // Daemons let engines leave for what others lack on their GPU; otherwise an
-  // operator does so at the end.
+  // Daemons let engines leave for others that lack room on their GPU; otherwise
+  // an operator does so at the end.
   bool by_need = false;
   // A rank leaves whether or not its block pool has.
   bool ranks_leave_alone = false;
@@ -35,14 +36,16 @@ struct RankOptions {
   bool pool_goes_on_alone = false;
   // The block pool leaves with a step in flight.
   bool pool_leaves_in_a_step = false;
-  // A process that waits for memory that is away asks once.
+  // A process that waits for memory that is away asks only once.
   bool rings_once = false;
-  // A rank does not pass on that its own daemon needs it, or its room.
+  // A rank does not pass on that its own daemon needs the rank, or the rank's
+  // room.
   bool keeps_needs = false;
   bool keeps_room_needs = false;
-  // A daemon that dies takes its GPU's pool along: no parent keeps it.
+  // A daemon that dies takes its GPU's pool along, because no parent keeps the
+  // pool.
   bool loses_pools = false;
-  // A rank stays in such a pool when its block pool takes it over.
+  // A rank stays in a lost pool when its block pool takes over the rank again.
   bool stays_in_lost_pools = false;
 };
 
@@ -64,18 +67,18 @@ class RankWorld : public Choosing<RankWorld> {
   RankWorld(const RankWorld&) = delete;
   RankWorld& operator=(const RankWorld&) = delete;
 
-  // Lets one thing happen that may, chosen by a number.
+  // Lets one possible event happen, chosen by a number.
   void Happen(uint32_t random);
-  // Lets everything that is under way finish and nothing new begin. Returns
-  // what is wrong then.
+  // Lets everything under way finish and nothing new begin. Returns what is
+  // wrong afterwards.
   std::string Settle();
 
   uint64_t left() const { return left_; }  // ranks
   uint64_t returned() const { return returned_; }
   uint64_t steps() const { return steps_; }
-  // Ranks that left again, since another one had no room.
+  // Number of ranks that left again because another rank had no room.
   uint64_t undone() const { return undone_; }
-  // Engines that left for the room of another GPU than their first.
+  // Number of engines that left to make room on a GPU other than their first.
   uint64_t let_go() const { return let_go_; }
 
  private:
@@ -128,7 +131,7 @@ class RankWorld : public Choosing<RankWorld> {
     bool suspends = false;
     bool disturbed = false;
   };
-  // A daemon's knowledge besides its book.
+  // A daemon's knowledge apart from its book.
   struct Gpu {
     absl::optional<size_t> lacks = {};  // an engine that found no room
     absl::optional<size_t> turn = {};   // for whom others leave

@@ -76,7 +76,7 @@ void World::Start(Engine* e, int index) {
   Require(Serve(e));
 }
 
-// False if the daemon cannot promise its floor.
+// False if the daemon cannot promise the view's floor.
 bool World::Serve(Engine* e) {
   const slab::ViewSpec spec = {
       abi::ViewMode::kView, {1, kPageBytes, 16}, /*floor_blocks=*/1, 0};
@@ -90,13 +90,15 @@ bool World::Serve(Engine* e) {
   return true;
 }
 
-// As EngineView does: it has waited for the device, and unmapped everything.
+// True if the engine may suspend: it has waited for the device and unmapped
+// everything, as EngineView does.
 bool World::MaySuspend(const Engine& e) const {
   return !e.suspended && e.suspensions < options_.suspensions &&
          e.used.empty() && (e.steps.empty() || options_.no_synchronize);
 }
 
-// The daemon learns of the former program's end at the latest when it is asked.
+// True if the program may make a context. The daemon learns of the former
+// program's end when it is asked, at the latest.
 bool World::MayMakeContext(const Engine& e) const {
   if (!e.replaced || e.has_context) return false;
   return options_.no_waiting_start ||
@@ -109,8 +111,9 @@ void World::Suspend(Engine* e) {
   if (e->joined) e->outbox.push_back({Message::kSuspend, 0, 0});
 }
 
-// Its earlier messages are read before this request. It sleeps on while a dead
-// engine's quarantine keeps what its floor needs.
+// Resumes the engine's view. The engine's earlier messages are read before this
+// request. The engine stays asleep while a dead engine's quarantine keeps what
+// its floor needs.
 void World::Resume(Engine* e) {
   e->leases.Close();
   std::destroy_at(&e->blocks);
@@ -325,7 +328,7 @@ void World::Look(Engine* e) {
     e->leases.Report(v);
   }
   uint32_t drained[8];
-  // All that have begun: more than there are, which EndStep cuts.
+  // Ends all steps that have begun: EndStep limits a number that is too large.
   if (options_.no_fence) e->blocks.EndStep(UINT64_MAX);
   const uint32_t count = e->blocks.TakeDrained(8, drained);
   for (uint32_t i = 0; i < count; ++i) e->leases.ReturnSlab(drained[i]);
@@ -399,7 +402,8 @@ void World::Deliver(Engine* e) {
   Execute();
 }
 
-// The driver lists a process as long as it lives or has work on the GPU.
+// True if the driver lists the process, which it does as long as the process
+// lives or has work on the GPU.
 bool World::IsListed(const Engine& e) const {
   const bool works = std::any_of(e.steps.begin(), e.steps.end(),
                                  [](const Step& s) { return !s.executed; });
@@ -439,8 +443,8 @@ void World::Round() {
 }
 
 std::string World::Settle() {
-  // An ask-back takes one round from the daemon to the engine and back, its
-  // fill and what follows from it another; claims that shrink take two more.
+  // An ask-back takes one round from the daemon to the engine and back; its
+  // fill and the consequences take another; claims that shrink take two more.
   for (int round = 0; round < 8; ++round) Round();
   const uint64_t moves = Moves();
   for (int round = 0; round < 4; ++round) Round();
@@ -474,7 +478,7 @@ uint64_t World::Digest() {
     const abi::SlabWord word = pool_.slabs().word(SlabId{s});
     hash.Add(static_cast<uint64_t>(word.state) | uint64_t{word.engine} << 8 |
              uint64_t{dirty_[s]} << 40 | uint64_t{fresh_[s]} << 41);
-    // A lease's number says nothing but whether it is still the same one.
+    // A lease's number shows only whether the lease is still the same one.
     for (const Engine& e : engines_) {
       hash.Add(static_cast<uint64_t>(e.leases.hold(s + 1)) |
                uint64_t{e.leases.lease(s + 1) == word.lease} << 8);
@@ -505,7 +509,7 @@ uint64_t World::Digest() {
   for (const auto& [slab, daemon] : late_fills_) {
     hash.Add(3'000'000 + uint64_t{Number(slab)} * 8 + daemon);
   }
-  // The state that the next daemon would find.
+  // Adds the state that the next daemon would find.
   for (uint32_t s = 0; s < options_.slabs; ++s) {
     const abi::SlabWord word = WordOf(s);
     hash.Add(static_cast<uint64_t>(word.state) | uint64_t{word.engine} << 8);

@@ -17,8 +17,8 @@
 
 namespace fineserve::protocol {
 
-// One thing that may happen next. Each is atomic in the real system, too: one
-// message handled, one call of an engine, one step executed by the GPU.
+// An event that may happen next. Each event is atomic in the real system, too:
+// one message handled, one call of an engine, one step executed by the GPU.
 enum class Act : uint8_t {
   kLook,      // the engine looks at its leases (schedule entry)
   kBegin,     // it begins a step, with every block that is free
@@ -48,13 +48,13 @@ struct Event {
 
   Act act;
   uint8_t engine;  // 0 where it does not matter
-  // kill -9 of the daemon after so many of the things that it does to the
-  // table and to the device because of this.
+  // Number of actions on the table and the device which this event triggers,
+  // and after which the daemon is killed with kill -9.
   uint8_t dies_after = kLives;
 };
 std::string Text(const std::vector<Event>& events);
 
-// Extent of a world, and the faults that are put into it.
+// Size of a world, and the faults that are injected into it.
 struct Options {
   uint32_t slabs = 3;  // the first engine wants two of them at first
   std::array<uint32_t, 2> steps = {1, 1};  // that each engine begins
@@ -66,23 +66,26 @@ struct Options {
   bool execs = false;        // a death may leave the process to another program
   // An engine returns a slab as soon as its last block is free.
   bool no_fence = false;
-  // The driver forgets a process at once, though its steps run on.
+  // The driver forgets a process at once, while its steps still run.
   bool no_quarantine = false;
   // A fill completes without writing.
   bool no_zero = false;
   // An engine goes to sleep while steps of its own are in flight.
   bool no_synchronize = false;
-  // The driver forgets a daemon at once, though its fills are under way.
+  // The driver forgets a daemon at once, while its fills are under way.
   bool no_former_daemon = false;
   // The next daemon does not ask which members have died in between.
   bool no_meeting = false;
-  // It takes what is asked back for returned, and zeroes it.
+  // The next daemon assumes that slabs which were asked back have been
+  // returned, and zeroes them.
   bool takes_asked_back = false;
-  // The table names it before it says what it waits for.
+  // The table names the next daemon before it says what that daemon waits for.
   bool named_first = false;
-  // An engine does not repeat what the former daemon may not have read.
+  // An engine does not repeat messages that the former daemon may not have
+  // read.
   bool no_repeating = false;
-  // A program makes a context without asking whether the former one is awaited.
+  // A program makes a context without asking whether the daemon still awaits
+  // the end of the former program.
   bool no_waiting_start = false;
 };
 

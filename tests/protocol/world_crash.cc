@@ -32,8 +32,8 @@ bool IsTheDaemons(Act act) {
 
 }  // namespace
 
-// Each event that a daemon handles, and that event with its death after each
-// thing that it does.
+// Returns the events, plus, for each event that a daemon handles, that event
+// with the daemon's death after each of its actions.
 std::vector<Event> World::WithCrashes(std::vector<Event> events) const {
   if (crashes_ >= options_.crashes) return events;
   for (size_t i = 0, all = events.size(); i < all; ++i) {
@@ -45,7 +45,7 @@ std::vector<Event> World::WithCrashes(std::vector<Event> events) const {
   return events;
 }
 
-// True if the daemon does one more thing before it dies.
+// True if the daemon performs one more action before it dies.
 bool World::Lives() {
   if (deeds_left_ == UINT32_MAX) return true;
   if (deeds_left_ == 0) return false;
@@ -57,7 +57,8 @@ abi::SlabWord World::WordOf(uint32_t slab) {
   return abi::SlabWord::Unpack(table_.slabs()[slab].word.load());
 }
 
-// Messages on their way are lost; fills that the device has go on.
+// Kills the daemon. Messages in transit are lost; fills that the device has
+// received go on.
 void World::Crash() {
   ++crashes_;
   serves_ = false;
@@ -72,7 +73,7 @@ void World::Crash() {
   }
 }
 
-// As fineserved does when its parent has kept a pool.
+// Starts a daemon as fineserved does when its parent has kept a pool.
 void World::Restart() {
   auto kept = abi::TableReader::Read(table_.header(), table_.bytes());
   if (!kept.ok()) return Fail(std::string(kept.status().message()));
@@ -106,7 +107,7 @@ void World::Restart() {
   touched_ = true;
 }
 
-// As EngineView and DaemonLink do on another connection.
+// Reconnects the engine as EngineView and DaemonLink do on another connection.
 void World::Join(Engine* e) {
   using Hold = ViewLeases::Hold;
   e->joined = true;
@@ -122,7 +123,7 @@ void World::Join(Engine* e) {
   e->outbox.push_back({Message::kWant, e->wanted, 0});
 }
 
-// Slabs that could not be returned stay the engine's.
+// Keeps slabs that could not be returned: they stay the engine's.
 void World::KeepLeases(Engine* e) {
   using Hold = ViewLeases::Hold;
   for (uint32_t v = 0; (v = e->leases.Next(Hold::kDone, v)) != 0;) {

@@ -13,7 +13,7 @@
 
 namespace fineserve::protocol {
 
-// FNV-1a, byte by byte of what is added.
+// FNV-1a over the bytes of each added value.
 class Hash {
  public:
   void Add(uint64_t value) {
@@ -40,8 +40,8 @@ class Judged {
   std::string violation_;
 };
 
-// One in which an event is a function of World, with the number of what it
-// happens to.
+// A world in which an event is a member function of World, with the index of
+// the object that the event happens to.
 template <typename World>
 class Choosing : public Judged {
  protected:
@@ -51,7 +51,7 @@ class Choosing : public Judged {
     if (may) choices_.push_back({choice, which});
   }
   // Lets one of the events happen that were allowed since the last call. False
-  // if none was.
+  // if none was allowed.
   bool Choose(uint32_t random) {
     if (choices_.empty()) return false;
     const auto [choice, which] = choices_[random % choices_.size()];
@@ -65,7 +65,7 @@ class Choosing : public Judged {
 };
 
 inline constexpr uint64_t kSlabBytes = 4096;
-// The most things that one event makes a daemon do.
+// The largest number of actions that one event makes a daemon perform.
 inline constexpr uint8_t kMostDeeds = 8;
 
 // Ends the test if a world itself is wrong.

@@ -35,7 +35,7 @@ class Journal {
     const std::lock_guard<std::mutex> lock(mutex_);
     generated_[id] = tokens;
   }
-  // The request's tokens, as last reported; 0: none were.
+  // Returns the request's token count as last reported; 0 if none was reported.
   uint32_t generated(uint64_t id) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto reported = generated_.find(id);
@@ -61,7 +61,7 @@ class Journal {
 };
 
 // Decides by the tenant's name: "refuse" is refused, "wait" waits until a
-// tenant "release" comes; others go to engine a, or to b if they are to avoid
+// tenant "release" arrives; others go to engine a, or to b if they must avoid
 // a.
 class ScriptedAdmission final : public proxy::Admission {
  public:
@@ -87,8 +87,8 @@ class ScriptedAdmission final : public proxy::Admission {
   std::map<uint64_t, std::function<void(proxy::Verdict)>> waiting_;
 };
 
-// The proxy in a thread of this process; the test plays the clients and the
-// engines "a" and "b" of model "m".
+// Runs the proxy in a thread of this process; the test plays the clients and
+// the engines "a" and "b" of model "m".
 class AdmissionSite : public ::testing::Test {
  protected:
   // `counts_prompts`: whether the model's engines count prompts.
@@ -98,7 +98,8 @@ class AdmissionSite : public ::testing::Test {
   proxy::Setup ProxySetup() const;
   // Sends a completion of 8 bytes from a new client.
   Peer Ask(const std::string& tenant, const std::string& fields = "");
-  // The value on the line of /metrics that begins with `line`; -1 if none does.
+  // Returns the value on the line of /metrics that begins with `line`; -1 if
+  // none does.
   double Metric(const std::string& line);
 
   Listener a_, b_;

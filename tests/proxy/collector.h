@@ -19,8 +19,8 @@ class Collector {
     return "http://127.0.0.1:" + std::to_string(listener_.port());
   }
 
-  // Takes posts until there are so many spans, and gives them by their names;
-  // the test fails if they do not come.
+  // Receives posts until there are `n` spans, and returns them by name; fails
+  // the test if they do not arrive.
   std::map<std::string, nlohmann::json> AwaitSpans(size_t n) {
     std::map<std::string, nlohmann::json> spans;
     while (spans.size() < n) {

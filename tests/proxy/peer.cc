@@ -34,7 +34,7 @@ driver::Descriptor TcpSocket() {
 }
 
 // True if the first request on a connection is a question about the engine's
-// health or models; it then has its answer.
+// health or models, which this function then answers.
 bool AnswersProbe(int fd) {
   if (!WaitFor(fd, POLLIN, kBoundMs)) return false;
   char bytes[64];

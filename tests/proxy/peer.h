@@ -9,43 +9,43 @@
 namespace fineserve::proxy_tests {
 
 // One end of a TCP connection, played by a test. Every wait is bounded (20 s);
-// a wait that runs into the bound fails the test and gives what has come so
-// far.
+// a wait that times out fails the test and returns what has arrived so far.
 class Peer {
  public:
   explicit Peer(driver::Descriptor socket) : socket_(std::move(socket)) {}
-  // A connection to 127.0.0.1. With `room` the system holds about so many bytes
-  // that were not received.
+  // Connects to 127.0.0.1. With `room`, the system buffers about that many
+  // bytes that were not received.
   static Peer To(uint16_t port, int room = 0);
 
   bool is_open() const { return socket_.valid(); }
   void Send(const std::string& bytes);
-  // Sends as many of `bytes` as are taken without waiting, and returns how
-  // many.
+  // Sends as many of `bytes` as the socket takes without waiting, and returns
+  // their number.
   size_t SendNow(const std::string& bytes);
 
-  // Everything up to and including the next `mark`.
+  // Receives everything up to and including the next `mark`.
   std::string ReceiveUntil(const std::string& mark);
   // Exactly n bytes.
   std::string Receive(size_t n);
-  // Everything until the other side closes.
+  // Receives everything until the other side closes.
   std::string ReceiveAll();
-  // True if everything that has come was received.
+  // True if everything that has arrived was received.
   bool IsQuiet();
-  // Waits for the other side to close; what came instead fails the test.
+  // Waits for the other side to close; bytes that arrive instead fail the test.
   bool IsClosed();
 
   void Close() { socket_.Reset(); }
   // Closes with a reset instead of an orderly end.
   void Abort();
 
-  // The next message: its head, and the body that its Content-Length says.
+  // A message: its head, and the body with the length that its Content-Length
+  // gives.
   struct Message {
     std::string head;
     std::string body;
-    // The first line's second word, which is an answer's status.
+    // Returns the first line's second word, which is an answer's status.
     int status() const;
-    // A field's value by its name in lower case; empty: none.
+    // Returns a field's value by its lower-case name; empty if there is none.
     std::string Field(const std::string& name) const;
   };
   Message ReceiveMessage();
@@ -64,22 +64,23 @@ class Peer {
   std::string buffered_;
 };
 
-// A port on 127.0.0.1 where a test plays the engine. Probes of its health and
-// models are answered, and not shown, whenever it looks for connections.
+// A port on 127.0.0.1 where a test plays the engine. Whenever the listener
+// looks for connections, it answers probes of health and models, and hides them
+// from the test.
 class Listener {
  public:
   Listener();
   uint16_t port() const { return port_; }
   Peer Accept();
-  // The same, but a probe is the caller's to answer.
+  // Works like Accept, but the caller must answer probes.
   Peer AcceptAny();
-  // True if every connection that has come was accepted.
+  // True if every connection that has arrived was accepted.
   bool IsQuiet();
-  // From now on connections are refused.
+  // Makes further connections be refused.
   void Close() { socket_.Reset(); }
 
  private:
-  // Takes a connection that is no probe; false if none comes in time.
+  // Takes a connection that is not a probe; false if none arrives in time.
   bool Look(int ms);
 
   driver::Descriptor socket_;
@@ -87,7 +88,7 @@ class Listener {
   uint16_t port_ = 0;
 };
 
-// "HTTP/1.1 200 OK" with this body and its length.
+// Returns "HTTP/1.1 200 OK" with this body and its length.
 std::string Plain(const std::string& body);
 // The head of a stream, and its pieces.
 extern const char kStreamHead[];

@@ -13,8 +13,8 @@
 
 namespace fineserve::proxy_tests {
 
-// A real fineserve-proxy process between a test that plays the clients and the
-// same test playing the engines: "chat" has the engines a and b, "code" has c.
+// A real fineserve-proxy process; the test plays both the clients and the
+// engines: "chat" has the engines a and b, "code" has c.
 class ProxyTest : public ::testing::Test {
  protected:
   ~ProxyTest() override;
@@ -28,7 +28,7 @@ class ProxyTest : public ::testing::Test {
   void WriteFleet(const std::string& settings, const std::string& more = "");
   void WriteFile(const std::string& path, const std::string& text);
 
-  // A new client, which has sent these bytes.
+  // Returns a new client that has sent these bytes.
   Peer Client(const std::string& bytes = "") {
     Peer client = Peer::To(port_);
     client.Send(bytes);
@@ -37,10 +37,11 @@ class ProxyTest : public ::testing::Test {
   Peer Admin() { return Peer::To(admin_port_); }
   // A GET by a new client.
   Peer::Message Get(const std::string& path, bool admin = false);
-  // The value on the line of /metrics that begins with `line`; -1 if none does.
+  // Returns the value on the line of /metrics that begins with `line`; -1 if
+  // none does.
   double Metric(const std::string& line);
 
-  // The engine a or b, whichever the proxy connects to next.
+  // Accepts as engine a or b, whichever the proxy connects to next.
   Peer AcceptChat();
 
   // A stream of "chat" whose first event has arrived.

@@ -20,9 +20,9 @@ enum class Manner {
   kHangs,       // takes connections and says nothing, to probes neither
 };
 
-// An engine under load: each connection is served in a thread of its own until
-// its other end closes, so a client must end first. A good answer is a
-// stream of kAnswer.
+// An engine under load: each connection is served in a separate thread until
+// its other end closes, so a client must end first. A good answer is a stream
+// of kAnswer.
 class ThreadedEngine {
  public:
   // `at` outlives it.
@@ -31,7 +31,7 @@ class ThreadedEngine {
   ThreadedEngine(const ThreadedEngine&) = delete;
   ThreadedEngine& operator=(const ThreadedEngine&) = delete;
 
-  // Number of requests that were answered or reset.
+  // Returns the number of requests that were answered or reset.
   int requests() const { return requests_; }
 
  private:

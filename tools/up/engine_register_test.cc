@@ -39,7 +39,7 @@ struct Pipe {
   driver::Descriptor read_end, write_end;
 };
 
-// Leads a process group, and is killed with its object.
+// A child process that leads a process group, and is killed with its object.
 class Child {
  public:
   explicit Child(const std::function<int()>& body) : pid_(fork()) {
@@ -88,8 +88,8 @@ class EngineRegisterTest : public FolderTest {
   }
   bool IsEntered() const { return std::filesystem::exists(PidFile()); }
 
-  // A process that enters itself as chat-0 as soon as it can read from `gate`,
-  // and goes on. This process lets go of the lock.
+  // Starts a process that enters itself as chat-0 as soon as it can read from
+  // `gate`, and then goes on. The calling process releases the lock.
   static Child Engine(EngineRegister own, int gate) {
     return Child([&] {
       char byte;
@@ -152,7 +152,8 @@ TEST_F(EngineRegisterTest, AnotherFleetHasARegisterOfItsOwn) {
       << "the same by another path";
 }
 
-// As when Kubernetes updates a ConfigMap: else each engine would run twice.
+// The link changes as when Kubernetes updates a ConfigMap. With another
+// register, each engine would run twice.
 TEST_F(EngineRegisterTest, FleetWhoseLinkLeadsElsewhereNowKeepsItsRegister) {
   const std::string link = folder() + "/link.toml";
   std::filesystem::create_symlink("fleet.toml", link);
@@ -164,7 +165,7 @@ TEST_F(EngineRegisterTest, FleetWhoseLinkLeadsElsewhereNowKeepsItsRegister) {
   EXPECT_FALSE(EngineRegister::Claim(folder(), link).ok());
 }
 
-// systemd-tmpfiles takes this lock before it removes old files.
+// systemd-tmpfiles takes a lock on the folder before it removes old files.
 TEST_F(EngineRegisterTest, RuntimeFolderIsNotCleanedUpInBetween) {
   const driver::Descriptor cleaner(open(folder().c_str(), O_RDONLY));
   {
@@ -174,8 +175,8 @@ TEST_F(EngineRegisterTest, RuntimeFolderIsNotCleanedUpInBetween) {
   EXPECT_EQ(flock(cleaner.get(), LOCK_EX | LOCK_NB), 0);
 }
 
-// Killed between fork and the engine's entry, fsctl leaves no engine behind
-// that the next one does not know.
+// If fsctl is killed between fork and the engine's entry, it leaves no engine
+// behind that the next fsctl does not know.
 TEST_F(EngineRegisterTest, LockIsHeldUntilTheEngineHasEnteredItself) {
   const Pipe gate;
   Child engine = Engine(*Claim(), gate.read_end.get());

@@ -57,7 +57,7 @@ TEST_F(EngineRestTest, EngineIsIdleWhenAllProxiesSayThatNothingRunsThere) {
   EXPECT_TRUE(rest_.IsIdle("a", 22 * kTestSecond));
 }
 
-// The proxies let requests through after 3 s without a word.
+// The proxies let requests through again if they hear nothing for 3 s.
 TEST_F(EngineRestTest, RestThatHasLapsedBeginsOnceMore) {
   proxies_ = {{"proxy-1", {}}};
   rest_.Turn(10 * kTestSecond, {"a"});
@@ -78,7 +78,7 @@ TEST_F(EngineRestTest, ProxyThatComesLaterHearsOfItFirst) {
   EXPECT_TRUE(rest_.IsIdle("a", 14 * kTestSecond));
 }
 
-// A request may have been admitted a moment before.
+// A request may have been admitted just before.
 TEST_F(EngineRestTest, EngineIsNotIdleAtOnce) {
   proxies_ = {{"proxy-1", {}}};
   rest_.Turn(10 * kTestSecond, {"a"});

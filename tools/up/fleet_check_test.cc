@@ -42,7 +42,7 @@ TEST(UpPreview, JsonHasTheWords) {
   EXPECT_EQ(json.find("other"), std::string::npos);
 }
 
-// Five replicas on four GPUs that may read each other's weights.
+// Returns five replicas on four GPUs that may read each other's weights.
 config::Fleet Replicas() {
   config::Fleet fleet;
   fleet.overload.link_gb_s = 400;

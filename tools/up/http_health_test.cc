@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using namespace std::chrono_literals;  // NOLINT
 using Health = HealthChecks::Health;
 
-// Returns their answers as of now.
+// Returns the servers' health as of now.
 std::vector<Health> Ask(HealthChecks* checks,
                         const std::vector<HealthChecks::Server>& servers,
                         int wait_ms) {
@@ -31,7 +31,7 @@ std::vector<Health> Ask(HealthChecks* checks,
   return all;
 }
 
-// A machine under load may take its time.
+// A machine under load may be slow.
 constexpr int kPatienceMs = 60'000;
 
 // A socket that listens on loopback.
@@ -48,7 +48,7 @@ class HealthServer {
     EXPECT_EQ(getsockname(listener_.get(), address, &size), 0);
     port_ = ntohs(at.sin_port);
   }
-  // One connection, whose question has been read.
+  // Accepts one connection and reads its question.
   driver::Descriptor Accept() const {
     driver::Descriptor client(accept(listener_.get(), nullptr, nullptr));
     char question[1024];
@@ -69,7 +69,8 @@ void Say(const driver::Descriptor& client, const std::string& answer) {
             static_cast<ssize_t>(answer.size()));
 }
 
-// Asked one after the other, the first would be waited for in vain.
+// If the servers were asked one after the other, the first one's answer would
+// never come.
 TEST(HealthChecksTest, AllAreAskedAtOnce) {
   const HealthServer servers[2];
   std::thread answers([&] {
@@ -103,7 +104,8 @@ TEST(HealthChecksTest, ServerThatTakesLongIsAsItWasUntilItAnswers) {
   const HealthServer server;
   const std::vector<HealthChecks::Server> one = {server.At("127.0.0.1")};
   HealthChecks checks(kPatienceMs);
-  // The connection of the next question, to which all answers are `before`.
+  // Returns the connection of the next question; until it arrives, all answers
+  // are `before`.
   const auto accept = [&](Health before) {
     auto client = std::async([&] { return server.Accept(); });
     do {
@@ -151,7 +153,7 @@ TEST(HealthChecksTest, HostWithoutAnAddressIsUnknown) {
   EXPECT_THAT(Ask(&checks, both, kPatienceMs),
               ElementsAre(Health::kUnknownHost, Health::kDoesNot))
       << "one is looked up at a time";
-  // Later than any pause after the first one.
+  // The time is later than any pause after the first lookup.
   checks.LookUp(both, 1'000'000'000'000'000);
   EXPECT_THAT(Ask(&checks, both, kPatienceMs),
               ElementsAre(Health::kUnknownHost, Health::kServes));

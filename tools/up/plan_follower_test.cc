@@ -27,8 +27,8 @@ config::FleetEngine Place() {
   return engine;
 }
 
-// Answer of a daemon whose plan has this number, in which chat-0 serves; 0: it
-// has no plan.
+// Returns the answer of a daemon whose plan has this number, and in which
+// chat-0 serves; 0: the daemon has no plan.
 std::string Answer(uint64_t number) {
   wire::PlanStateT state;
   if (number != 0) {
@@ -43,7 +43,7 @@ std::string Answer(uint64_t number) {
 
 class PlanFollowerTest : public FolderTest {
  protected:
-  // As a daemon leaves one behind, too.
+  // Makes a socket such as a daemon also leaves behind.
   void MakeSocket(const std::string& gpu) const {
     const driver::Descriptor fd(
         socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -56,7 +56,7 @@ class PlanFollowerTest : public FolderTest {
     return *wire::ServerSocket::Bind(finding::AdmissionPath(Socket(gpu)));
   }
 
-  // Holds time at `now_ns` until the follower has asked; answers.
+  // Holds time at `now_ns` until the follower has asked, and sends `answer`.
   bool AnswersOnce(wire::ServerSocket* server, const std::string& answer,
                    uint64_t now_ns) {
     return Eventually([&] {

@@ -19,7 +19,7 @@ class ProxiesTest : public FolderTest {
     stop_ = true;
     for (std::thread& thread : turning_) thread.join();
   }
-  // A process's door; `error`: its answer to everything.
+  // Opens a process's door. `error`: its answer to everything.
   void Open(const std::string& name, const std::string& error) {
     auto door = apply::Door::Open(folder(), name, [=](const auto&) {
       apply::Answer answer;

@@ -14,7 +14,7 @@ using Standing = RequestFollower::Engine::State;
 
 class RequestFollowerTest : public ::testing::Test {
  protected:
-  // "a: run", or "a: stop for b", for each change.
+  // Returns "a: run", or "a: stop for b", for each change.
   std::vector<std::string> Turn() {
     now_ns_ += kTestSecond;
     std::vector<std::string> changes;

@@ -56,7 +56,7 @@ TEST(SupervisedEngineTest, OneThatServedAndIsSilentHangs) {
   EXPECT_FALSE(engine.Hangs(9 * kPatience, kPatience)) << "another process";
 }
 
-// fsctl up was stopped, too, or had no processor.
+// fsctl up was itself stopped, or had no processor.
 TEST(SupervisedEngineTest, OneThatWasNotAskedForLongIsNotSilentForThatLong) {
   constexpr uint64_t kPatience = 120 * kTestSecond;
   SupervisedEngine engine;

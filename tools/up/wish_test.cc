@@ -62,7 +62,7 @@ TEST(WishTest, EngineThatIsNoPlaceRunsWhateverThePlanSays) {
   EXPECT_EQ(WishOf(known, fixed), Wish::kRun);
 }
 
-// A leader could not go beyond such a number.
+// A leader could not continue after a plan with such a number.
 TEST(WishTest, NumberThatNoPlanHasIsNotFollowed) {
   wire::NewestPlan known;
   EXPECT_FALSE(Learn(Plan(~uint64_t{0}, {{"a", PlaceState::kOff}}), &known));

@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using Kind = ReleasedPolicy::Kind;
 
-// One model, one engine, whose load the test says.
+// One model with one engine, whose load the test sets.
 class OneEngine : public sched::Host {
  public:
   std::vector<ReplicaId> EnginesOf(ModelId) const override {
@@ -58,7 +58,8 @@ TEST(ReleasedPolicyTest, RequestThatIsLateAloneIsDropped) {
 }
 
 TEST(ReleasedPolicyTest, AlgorithmTwoTakesTheBatchForOneAndPrismDoesNot) {
-  // Together 4,000 µs; one after the other 1 ends after 1,000.
+  // Together the requests take 4,000 µs; one after the other, request 1 ends
+  // after 1,000 µs.
   const auto batch = {Request(1, 100, 2000), Request(2, 300, 5000)};
   OneEngine together, in_turn;
   ReleasedPolicy algorithm2 = Policy(Kind::kAlgorithm2);

@@ -13,7 +13,7 @@ namespace {
 
 using plan::Tier;
 
-// The authors' profiles of one GPU, two lengths of requests.
+// Returns the authors' profiles of one GPU, and two lengths of requests.
 Data TinyData() {
   Data data;
   data.profiles = plan::Tp1Profiles();
@@ -29,7 +29,7 @@ Scene TableFour(double rate, double seconds = 5) {
   return FineServeScene(TinyData(), setting);
 }
 
-// Bytes of KV on a GPU that has `engines` engines.
+// Returns the bytes of KV on a GPU that has `engines` engines.
 double KvOf(const sim::World& world, size_t engines) {
   for (const sim::GpuSetup& gpu : world.gpus) {
     if (gpu.engines.size() != engines) continue;
@@ -45,7 +45,7 @@ double KvOf(const sim::World& world, size_t engines) {
 TEST(ServeTest, PoolsAndFixedPartsHaveTheSameMemory) {
   const Scene scene = TableFour(3);
   const double pool = KvOf(WorldOf(FineServeOf(Tier::kPaper), scene), 2);
-  // A and B: 80 GB less 16.1 and 9.1 of weights, and activations.
+  // A and B have 80 GB less 16.1 and 9.1 GB of weights, and less activations.
   EXPECT_NEAR(pool, 54.6e9, 0.2e9);
   for (const Tier tier : {Tier::kPaper, Tier::kReleased}) {
     EXPECT_NEAR(KvOf(WorldOf(StaticStarOf(tier), scene), 2), pool, 0.1e9)
@@ -55,10 +55,10 @@ TEST(ServeTest, PoolsAndFixedPartsHaveTheSameMemory) {
 
 TEST(ServeTest, ReleasedPoolIsWhatTheManagerLeaves) {
   const Scene scene = TableFour(3);
-  // C and B together: 79.6 GiB less 1.8 times 35 and 8.
+  // C and B together have 79.6 GiB less 1.8 times 35 and 8 GiB.
   const sim::World world = WorldOf(PrismStarOf(Tier::kReleased), scene);
   EXPECT_NEAR(KvOf(world, 2) / (1 << 30), 79.6 - 1.8 * 43, 0.1);
-  // C, of 80 layers, has its own part: its 2,048 tokens and 80 / 112 of the
+  // C has 80 layers, so its own part is its 2,048 tokens and 80 / 112 of the
   // rest.
   for (const sim::GpuSetup& gpu : world.gpus) {
     for (const sim::EngineSetup& e : gpu.engines) {
@@ -92,7 +92,8 @@ TEST(ServeTest, AtALowRateEverybodyKeepsEverythingOnTime) {
   }
 }
 
-// 33 GB of weights on a GPU of 30 GB: all have a place there, by turns.
+// 33 GB of weights do not fit on a GPU of 30 GB, but all models have a place
+// there in turn.
 TEST(ServeTest, ModelsThatDoNotFitHaveAPlaceIfIdleOnesLeave) {
   Scene scene = TableFour(0.3, 60);
   scene.snapshot.models = {scene.snapshot.models[0], scene.snapshot.models[1],

@@ -30,7 +30,7 @@ TEST(KunServeSceneTest, KvLastsUntilItIsShortForGood) {
   for (size_t t = 60; t < 70; ++t) r.asked[t] = 2;
   for (size_t t = 80; t < 100; ++t) r.asked[t] = 2;
   EXPECT_EQ(KvLastsSeconds(r, 95), 80 - kBurstAt);
-  // It is enough again after arrivals end.
+  // KV is sufficient again after arrivals end.
   r.asked[98] = .5;
   EXPECT_EQ(KvLastsSeconds(r, 95), 80 - kBurstAt);
 }

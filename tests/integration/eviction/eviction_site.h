@@ -12,8 +12,8 @@
 namespace fineserve::integration {
 
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
-// 40 MiB of weights are 1 MiB of small tensors and four of 9.75 MiB; those and
-// 4 MiB of workspace are resident, in granules of 2 MiB.
+// The 40 MiB of weights are 1 MiB of small tensors and four tensors of 9.75
+// MiB. The four and 4 MiB of workspace are resident, in granules of 2 MiB.
 inline constexpr uint64_t kResidentBytes = (4 * 10 + 4) * kMiB;
 
 // A site with engines that may leave the GPU.
@@ -25,7 +25,8 @@ class EvictionSite : public Site {
     more.insert({{"FINESERVE_EVICT", "auto"}, {"FINESERVE_ENGINE", name}});
     return StartEngine("4MiB", {"--weights", weights}, more);
   }
-  // The command must end with `code`. Returns what it printed on that stream.
+  // Runs fsctl's `command` for the engine, which must exit with `code`. Returns
+  // what it printed on that stream.
   std::string Move(const std::string& command, const std::string& engine,
                    int code = 0) {
     const Finished done = Fsctl({command, engine});

@@ -12,12 +12,11 @@
 
 namespace fineserve::integration {
 
-// The workspace is 3 MiB, in granules of 2 MiB.
+// The workspace of 3 MiB takes two granules of 2 MiB.
 inline constexpr uint64_t kWorkspaceBytes = 3 * kMiB;
 inline constexpr uint64_t kSharedBytes = 4 * kMiB;
 
-// A site whose engines open each other's memory by CUDA's legacy IPC: their
-// workspaces.
+// A site whose engines open each other's workspaces by CUDA's legacy IPC.
 class SharingSite : public EvictionSite {
  protected:
   static std::string After(const std::string& line, const std::string& key) {
@@ -25,7 +24,7 @@ class SharingSite : public EvictionSite {
     EXPECT_NE(at, std::string::npos) << line;
     return at == std::string::npos ? "0" : line.substr(at + key.size());
   }
-  // An address of the engine's workspace.
+  // Returns an address in the engine's workspace.
   static uint64_t At(Process& engine, uint64_t offset = 0) {
     return std::stoull(After(engine.Ask("workspace"), "workspace=")) + offset;
   }
@@ -59,7 +58,7 @@ class SharingSite : public EvictionSite {
     }
     return handle;
   }
-  // fsctl's account of the engine's memory.
+  // Returns fsctl's account of the engine's memory.
   std::string Explain(const Process& engine) {
     return Fsctl({"explain", std::to_string(engine.pid())}).out;
   }

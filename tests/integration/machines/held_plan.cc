@@ -21,13 +21,14 @@ namespace {
 
 using process::TracedThread;
 
-// A plan comes every second. Tracing slows these threads down.
+// The leader sends a plan every second, but tracing slows its threads down.
 constexpr std::chrono::seconds kPatienceWithLeader(20);
-// On the wire a query without a plan has fewer bytes, and one with this test's
-// nine places has more.
+// Separates two kinds of messages by size: on the wire, a query without a plan
+// is shorter, and a query with this test's nine places is longer.
 constexpr uint64_t kPlanBytes = 300;
 
-// The threads that send for ZeroMQ, one for each of the process's contexts.
+// Returns the threads that send for ZeroMQ, one for each of the process's
+// contexts.
 std::vector<TracedThread> Senders(pid_t process) {
   std::vector<TracedThread> senders;
   const std::string tasks = "/proc/" + std::to_string(process) + "/task";
@@ -40,7 +41,8 @@ std::vector<TracedThread> Senders(pid_t process) {
   return senders;
 }
 
-// Peer's port of that process's TCP connection; 0: it is none.
+// Returns the peer's port of that process's TCP connection; 0 if `fd` is no
+// such connection.
 uint16_t PeerPort(pid_t process, int fd) {
   const driver::Descriptor who(
       static_cast<int>(syscall(SYS_pidfd_open, process, 0)));

@@ -9,11 +9,11 @@
 
 namespace fineserve::integration {
 
-// Stops the thread of a leading fineserved that is about to tell another
-// machine's daemon its plan, at the system call that would: the worst moment at
-// which a leader can fall asleep. Null if none is within a time, or ptrace is
-// not permitted. Only the calling thread may use what is returned; letting it
-// go tells the plan.
+// Stops the thread of a leading fineserved that is about to send its plan to
+// another machine's daemon, at the system call that would send it: the worst
+// moment for a leader to fall asleep. Returns null if no such thread appears in
+// time, or if ptrace is not permitted. Only the calling thread may use the
+// returned object; releasing the thread sends the plan.
 std::unique_ptr<process::TracedThread> HoldBeforePlan(pid_t daemon);
 
 }  // namespace fineserve::integration

@@ -42,8 +42,8 @@ void AtOnceOnEach(const std::function<void(int)>& act) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// The requests to one of three models in a real trace of 134 s, four times as
-// fast.
+// Returns the requests to one of three models in a real trace of 134 s, four
+// times as fast.
 std::vector<workload::Arrival> ArrivalsOf(uint32_t model) {
   constexpr double kSpeed = 4;
   const auto trace = workload::ReadTrace(FINESERVE_TRACE);
@@ -74,7 +74,7 @@ MachinesSite::~MachinesSite() {
   for (OneMachine& m : machines_) {
     if (m.up != nullptr && m.up->alive()) m.up->Signal(SIGKILL);
   }
-  // Engines of a killed fsctl up go on without it.
+  // If fsctl up is killed, its engines keep running.
   for (int model = 0; model < kMachines; ++model) {
     for (int i = 0; i < kMachines; ++i) {
       if (ports_[model] == 0) continue;
@@ -156,7 +156,8 @@ void MachinesSite::WriteFiles() {
   }
   stage::FleetText file;
   file.Proxy({}, kProxyPort);
-  // Moves for their gain alone would only make the test's steps less plain.
+  // The long cool-down suppresses moves made only for their gain, which would
+  // make the test's steps harder to follow.
   file.Table("[planner]", {{"period", 1},
                            {"window", 5},
                            {"cool_down", 3600},
@@ -166,7 +167,8 @@ void MachinesSite::WriteFiles() {
   file.Append("machines = [\n" + machines + "]\n");
   for (int m = 0; m < kMachines; ++m) {
     const std::string name = models_[m].model();
-    // Each of the test's machines has all ports; but engines are found by them.
+    // Each of the test's machines has all ports free, but TinyserveOn finds
+    // engines by port, so ports must differ.
     ports_[m] = process::FreePorts(kMachines);
     WritePlannedProfile(name, /*kv_token_bytes=*/4096, folder());  // its view's
     file.Model(name, PlannedKeys(name, /*rate=*/4));
@@ -264,9 +266,9 @@ std::set<uint64_t> MachinesSite::Grants() const {
   return terms;
 }
 
-// The namespaces share one clock, so here two grants can be compared. One may
-// end and the next begin between two reads; those that both are there in a
-// second round held at the same time in between.
+// The namespaces share one clock, so two grants can be compared here. Between
+// two reads, one grant may end and the next begin; but if the same two grants
+// are there in a second round, both held at the same time in between.
 void MachinesSite::WatchLeaders() {
   while (!ending_) {
     const std::set<uint64_t> first = Grants();
@@ -288,7 +290,7 @@ std::optional<cluster::FleetView> MachinesSite::View(int machine) const {
 }
 
 std::optional<cluster::FleetView> MachinesSite::NewestView() const {
-  // The last view of a node that is stopped may name it as the leader.
+  // A stopped node's last view may name that node as the leader.
   std::optional<cluster::FleetView> newest;
   for (int i = 0; i < kMachines; ++i) {
     auto view = View(i);

@@ -25,62 +25,65 @@ namespace fineserve::integration {
 inline constexpr int kMachines = 3;
 inline constexpr uint16_t kDaemonPort = 7480;  // of a machine's first GPU
 
-// Three machines, each with a network of its own, a member of etcd, an emulated
+// Three machines, each with a separate network, a member of etcd, an emulated
 // GPU, fineserved, fineserve-node, fineserve-proxy and fsctl up; and three
-// models, each of which may run on every machine. All are real processes. For
-// as long as the fixture lives, a thread checks that at no moment two machines
-// may lead.
+// models, each of which may run on every machine. All are real processes. As
+// long as the fixture lives, a thread checks that at no moment two machines may
+// lead.
 class MachinesSite : public Site {
  protected:
   ~MachinesSite() override;
   void SetUp() override;
 
-  // All of it, until the fleet agrees and every model answers everywhere.
+  // Starts everything, and waits until the fleet agrees and every model answers
+  // on every machine.
   void StartAll();
   void StartEtcd(int machine);
-  // In its place: a cluster of its own, of one member.
+  // Starts a separate etcd cluster of one member instead of the machine's
+  // member.
   void StartStrangeEtcd(int machine);
   static std::vector<process::EtcdAddress> Members();
   void StartNode(int machine);
-  // Its daemon, node and proxy: killed and started again.
+  // Kills the machine's daemon, node and proxy, and starts them again.
   void RestartOurs(int machine);
   const std::string& fleet_path() const { return fleet_path_; }
   // Ports of all places of all models.
   std::set<int> EnginePorts() const;
 
-  // The view of that machine's fineserve-node.
+  // Returns the view of that machine's fineserve-node.
   std::optional<cluster::FleetView> View(int machine) const;
-  // The machine that leads by the newest of the views; -1 if none does.
+  // Returns the machine that leads according to the newest view; -1 if none
+  // does.
   int Leader() const;
   uint64_t Term() const;
-  // True if the machines `among` are on one plan of one term, see each other
-  // alive, and a leader is among them.
+  // True if the machines `among` have one plan of one term, see each other
+  // alive, and include a leader.
   bool Agree(const std::vector<int>& among) const;
-  // True if each model answers rightly through the proxy of that machine.
+  // True if each model answers correctly through the proxy of that machine.
   bool AnswersAt(int machine);
-  // Waits for it. Prints how long it took.
+  // Waits until the condition holds. Prints how long it took.
   bool Becomes(const std::string& what, const std::function<bool()>& condition);
 
-  // Clients of each machine's proxy until EndLoads, each with the requests of a
-  // real trace to three models. Every answer is compared.
+  // Runs clients of each machine's proxy until EndLoads, which replay the
+  // requests of a real trace to three models. Every answer is compared.
   void BeginLoads(const std::vector<int>& machines);
   // Prints what clients saw.
   void EndLoads(const std::string& what);
   int Count(Ending ending) const;
 
-  // Prints fsctl's output there for a viewer ($FINESERVE_SHOW, which
+  // Prints fsctl's output on that machine for a viewer ($FINESERVE_SHOW, which
   // scripts/demo sets).
   void Show(int machine, const std::vector<std::string>& arguments);
   Finished FsctlOn(int machine, const std::vector<std::string>& arguments);
-  // Tells that machine's daemon a plan without places, as a leader would.
-  // Returns why it was refused; empty if it was not.
+  // Sends that machine's daemon a plan without places, as a leader would.
+  // Returns why the daemon refused it; empty if it did not.
   std::string TellPlan(int machine, uint64_t term, uint64_t number);
-  // The report of that machine's daemon about itself.
+  // Returns the report of that machine's daemon about itself.
   wire::ReportT ReportOf(int machine) const;
   wire::KeyFolder KeysOf(int machine) const {
     return wire::KeyFolder(FolderOf(machine) + "/keys");
   }
-  // Stops, or lets go on, everything that plans there.
+  // Stops or continues every process that plans on that machine.
   void SignalPlanners(int machine, int signal);
 
   struct OneMachine {
@@ -99,11 +102,11 @@ class MachinesSite : public Site {
   std::unique_ptr<Process> StartDaemonOn(
       int machine, const std::vector<std::string>& arguments);
   void StartProxyOn(int machine);
-  // The first answer of that machine's daemon.
+  // Returns the first answer of that machine's daemon.
   std::string AskDaemonOn(int machine, wire::PlanNoticeT notice) const;
   void ExchangeKeys();
   void WriteFiles();
-  // The terms by which a machine may lead now.
+  // Returns the terms under which a machine may lead now.
   std::set<uint64_t> Grants() const;
   void WatchLeaders();
 

@@ -29,8 +29,8 @@ namespace {
 constexpr size_t kPacketBytes = 65536;
 constexpr int kIdleMs = 20;
 
-// Offset of the data of a TCP segment to or from `port`; 0: it is none, or it
-// has no data.
+// Returns the offset of the data of a TCP segment to or from `port`; 0 if the
+// packet is no such segment, or has no data.
 size_t DataOf(const std::string& packet, uint16_t port) {
   iphdr ip;
   if (packet.size() < sizeof(ip)) return 0;
@@ -44,8 +44,8 @@ size_t DataOf(const std::string& packet, uint16_t port) {
   return data < packet.size() ? data : 0;
 }
 
-// Puts another 16-bit word in the place of one, an even number of bytes behind
-// the head of TCP, and mends the checksum (RFC 1624, equation 3).
+// Changes one 16-bit word, an even number of bytes behind the TCP header, and
+// adjusts the checksum (RFC 1624, equation 3).
 void Garble(size_t word_at, std::string* packet) {
   const size_t tcp_at = (static_cast<uint8_t>((*packet)[0]) & 15) * 4u;
   char* const sum_at = packet->data() + tcp_at + offsetof(tcphdr, check);
@@ -68,7 +68,7 @@ std::string NamespaceOf(const std::string& path) {
   return got < 0 ? "" : text.data();
 }
 
-// A TUN device of the calling thread's network namespace.
+// Makes a TUN device in the calling thread's network namespace.
 driver::Descriptor MakeDevice(const char* name) {
   driver::Descriptor device(
       open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC));
@@ -143,7 +143,8 @@ void PacketSwitch::TakeFrom(size_t machine) {
     std::string packet(bytes.data(), static_cast<size_t>(got));
     const size_t data = DataOf(packet, weather_.garbled_port);
     if (data != 0 && data + 1 < packet.size() && Happens(weather_.garbled)) {
-      // Its last words, as its first may be the head of a frame.
+      // Garbles the last whole word of the data, because the first one may be
+      // the header of a frame.
       Garble(data + (packet.size() - data - 2) / 2 * 2, &packet);
       ++garbled_;
     }
@@ -156,7 +157,7 @@ void PacketSwitch::Deliver() {
   while (!on_their_way_.empty() && on_their_way_.front().due <= Clock::now()) {
     const Packet packet = std::move(on_their_way_.front());
     on_their_way_.pop_front();
-    // A full device loses the packet, as a network does.
+    // If the device's queue is full, the packet is lost, as in a network.
     if (write(machines_[packet.to].get(), packet.bytes.data(),
               packet.bytes.size()) < 0) {
       continue;

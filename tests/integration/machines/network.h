@@ -20,16 +20,16 @@
 
 namespace fineserve::integration {
 
-// The network between machines: takes each IPv4 packet that one sends to
-// another by its TUN device, and delivers it late, damaged or never, as
-// configured. Not every kernel has tc's netem.
+// The network between machines: reads each IPv4 packet that one machine sends
+// to another from the sender's TUN device, and delivers it late, damaged or
+// never, as configured. Not every kernel has tc's netem.
 class PacketSwitch {
  public:
   struct Weather {
     std::chrono::milliseconds delay{0};  // one way
     double loss = 0;                     // of all packets
     // Share of the TCP segments with data to or from this port in which a byte
-    // is changed and the checksum fits, as if a man in the middle had done it.
+    // is changed and the checksum still fits, as if by a man in the middle.
     double garbled = 0;
     uint16_t garbled_port = 0;
   };
@@ -41,7 +41,8 @@ class PacketSwitch {
   ~PacketSwitch();
 
   void SetWeather(const Weather& weather);
-  // Packets from and to a machine whose link is down vanish.
+  // Sets the link's state. Packets from and to a machine whose link is down
+  // vanish.
   void SetLink(size_t machine, bool up);
   uint64_t garbled() const { return garbled_; }
 
@@ -63,8 +64,8 @@ class PacketSwitch {
   std::mutex mutex_;  // of the two below
   Weather weather_;
   std::vector<bool> is_up_;
-  // Confined to the thread. In the order of their time, except where a delay
-  // was made shorter.
+  // Confined to the thread. Ordered by due time, except where a delay was made
+  // shorter.
   std::deque<Packet> on_their_way_;
   std::mt19937 random_{1};
   std::atomic<uint64_t> garbled_{0};
@@ -72,27 +73,28 @@ class PacketSwitch {
   std::thread thread_;
 };
 
-// Network namespaces of their own, as many as machines, which reach each other
-// by a switch and nothing else. They end with this object.
+// One network namespace for each machine; they reach each other only by a
+// switch. The namespaces end with this object.
 class Network {
  public:
-  // Why this process cannot have one, in one line; empty if it can.
+  // Returns in one line why this process cannot have a network; empty if it
+  // can.
   static std::string Trouble();
 
   explicit Network(int machines);
 
-  // The command as it runs on that machine.
+  // Returns the command line that runs `command` on that machine.
   std::vector<std::string> On(int machine,
                               const std::vector<std::string>& command) const;
-  // Runs `act` in a thread on that machine; threads that it starts are there
-  // as well. Returns when `act` has.
+  // Runs `act` in a thread on that machine; threads that `act` starts are on
+  // that machine as well. Returns when `act` has returned.
   void InThreadOn(int machine, const std::function<void()>& act) const;
   PacketSwitch* between() { return &*switch_; }
 
   static std::string Host(int machine);
 
  private:
-  // A process whose namespace it is.
+  // Returns a process that holds a new namespace.
   static std::unique_ptr<Process> NewNamespace();
   static std::string PathOf(const Process& holder);
   static bool Run(const Process& holder,

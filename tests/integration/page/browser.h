@@ -7,22 +7,22 @@
 
 namespace fineserve::integration {
 
-// A headless Chromium with one page, by browser.py. Failures of the page or the
-// browser fail the test.
+// A headless Chromium with one page, driven by browser.py. Failures of the page
+// or the browser fail the test.
 class Browser {
  public:
   Browser();
   Browser(const Browser&) = delete;
   Browser& operator=(const Browser&) = delete;
-  // In order, so that its profile is removed.
+  // Shuts the browser down in order, so that its profile is removed.
   ~Browser();
 
   void Open(const std::string& url) { Command("open " + url); }
-  // The value of an expression on the page, as JSON.
+  // Returns the value of an expression on the page, as JSON.
   std::string Eval(const std::string& expression) {
     return Command("eval " + expression);
   }
-  // True if the expression becomes true.
+  // Waits for the expression to become true; false if it does not.
   bool Becomes(const std::string& expression);
   // "ArrowRight", "Tab", …
   void Press(const std::string& key) { Command("key " + key); }

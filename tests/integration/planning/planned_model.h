@@ -9,19 +9,21 @@
 
 namespace fineserve::integration {
 
-// A model of a fleet with a plan that tinyserve serves: all are alike.
+// Describes a fleet's model that has a plan and is served by tinyserve. All
+// such models are alike.
 
-// Writes its profile to the folder: 200 MiB of weights, tinyserve's steps, and
-// tokens that take 0.1 s, ten times as long as tinyserve needs, so a few
-// requests a second are a load that needs much KV. `ranks`: the GPUs of its
-// engine.
+// Writes the model's profile to the folder: 200 MiB of weights, tinyserve's
+// steps, and tokens that take 0.1 s, ten times as long as tinyserve needs, so
+// that a few requests per second are a load that needs much KV. `ranks`: the
+// GPUs of the model's engine.
 void WritePlannedProfile(const std::string& model, uint32_t kv_token_bytes,
                          const std::string& folder, uint32_t ranks = 1);
 
-// Its keys in a fleet file of that folder. `rate`: expected, in requests/s.
+// Returns the model's keys in a fleet file of that folder. `rate`: expected, in
+// requests/s.
 stage::TomlKeys PlannedKeys(const std::string& model, double rate);
 
-// Command line of its engine in a fleet file.
+// Returns the command line of the model's engine in a fleet file.
 std::vector<std::string> PlannedCommand(const std::string& tinyserve,
                                         const std::string& model);
 

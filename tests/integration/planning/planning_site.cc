@@ -14,12 +14,12 @@ namespace {
 
 // Enough for each model's engine to start beside the two others.
 constexpr char kDeviceMemory[] = "1GiB";
-// Not tinyserve's, which leases little: with it, no load of a test would fill a
-// GPU. Admission uses the format that the engine registers.
+// Larger than tinyserve's, which leases so little that no load of a test would
+// fill a GPU. Admission uses the format that the engine registers.
 constexpr uint32_t kTokenBytes = 1 << 17;
 
-// In requests/s: what the first model is expected to get, and the others. The
-// leader is to find a place for each before anything is asked.
+// Expected rates of the first model and the two others, in requests/s. The
+// leader should find a place for each model before any request arrives.
 constexpr double kExpectedRates[] = {4, 0.2, 0.2};
 
 }  // namespace
@@ -29,7 +29,7 @@ PlanningSite::~PlanningSite() {
   if (up_ != nullptr && up_->alive()) {
     up_->EndBy(SIGTERM);
   }
-  // Engines of a killed fsctl up go on without it.
+  // If fsctl up is killed, its engines keep running.
   for (int model = 0; model < kModels; ++model) {
     for (int gpu = 0; gpu < kGpus; ++gpu) {
       const pid_t pid = PidOf({model, gpu});

@@ -20,8 +20,8 @@ namespace fineserve::integration {
 inline constexpr int kModels = 3;
 inline constexpr int kGpus = 2;
 
-// The plan as fsctl shows it. An engine's state is "off", "start", "serve" or
-// "retire", by its name.
+// The plan as fsctl shows it. `states` maps an engine's name to "off", "start",
+// "serve" or "retire".
 struct SeenPlan {
   std::string leader;  // UUID of its GPU; empty: there is no leader
   std::map<std::string, std::string> states;
@@ -33,61 +33,64 @@ struct PlaceOf {
   int gpu = 0;
 };
 
-// Two GPUs with a daemon each, three models that may run on either, one proxy,
-// and fsctl up. By what the models' profiles say, a GPU has KV for one busy
-// model beside idle ones, but not for two: its pool has 64 MiB, and a busy
-// model of the load below can use all of it. So whichever two models are
-// busiest, the leader must bring them apart.
+// Two GPUs with one daemon each, three models that may run on either GPU, one
+// proxy, and fsctl up. By the models' profiles, a GPU has enough KV for one
+// busy model beside idle ones, but not for two busy ones: its pool has 64 MiB,
+// and a busy model under the load below can use all of it. So the leader must
+// separate the two busiest models, whichever they are.
 class PlanningSite : public ServingSite {
  protected:
   ~PlanningSite() override;
   void SetUp() override;
 
-  // Everything, until each model is served.
+  // Starts everything, and waits until each model is served.
   void StartAll();
   void StartDaemonOn(int gpu);
-  // Further flags of a daemon's command line.
+  // Returns further flags for a daemon's command line.
   virtual std::vector<std::string> FlagsOfDaemon(int gpu) const { return {}; }
-  // True if places that are off keep their processes, off the GPU.
+  // True if a place in state "off" keeps its process, off the GPU.
   virtual bool PlacesRest() const { return false; }
-  // The machine's memory by the fleet file, where each engine's processes take
-  // a GiB; 0: it names neither.
+  // The machine's memory in the fleet file, where each engine's processes take
+  // a GiB; 0: the file names neither.
   virtual int HostGib() const { return 0; }
   // Between two moves.
   virtual int CoolDownSeconds() const { return 1; }
   void StartUp();
 
-  // The plan as fsctl plan shows it; null without a daemon that answers, or
-  // without a plan.
+  // Returns the plan as fsctl plan shows it; null if no daemon answers or there
+  // is no plan.
   std::optional<SeenPlan> See();
-  // The GPU where it serves by the plan; -1 if that is not exactly one.
+  // Returns the GPU where the model serves by the plan; -1 if there is not
+  // exactly one.
   static int ServingGpu(const SeenPlan& plan, int model);
-  // The place that is in this state, if there is one.
+  // Returns the place that is in this state, if there is one.
   static std::optional<PlaceOf> In(const SeenPlan& plan,
                                    const std::string& state);
-  // Pins the model to the GPU and has the plan's moves made now. False if fsctl
+  // Pins the model to the GPU and requests the plan's moves now. False if fsctl
   // refuses either.
   bool OrderMove(int model, int gpu);
-  // Waits for a plan with a place in this state.
+  // Waits for a plan with a place in this state, and returns the place.
   std::optional<PlaceOf> AwaitState(const std::string& state);
 
-  // True if each model has one place that serves and no other that runs, by the
-  // plan and (unless places rest) as processes, and answers through the proxy.
+  // True if each model answers through the proxy, and has one place that serves
+  // and no other that runs, both by the plan and (unless places rest) by its
+  // processes.
   bool IsSettled();
   bool Settles();
 
-  // Asks both models without pause until EndLoads: short answers, a part of
-  // them streamed, and long ones, of which one has seconds to go at any time:
-  // an engine that is to retire has work for longer than a look at the plan
-  // takes on a busy machine.
+  // Sends both models requests without pause until EndLoads: short answers,
+  // some of them streamed, and long ones, of which one has seconds left at any
+  // time. So an engine that has to retire still has work for longer than it
+  // takes to look at the plan on a busy machine.
   void BeginLoads(int a, int b);
   void EndLoads();
   int Count(Ending ending) const;
-  // Requests that run at once for a model under load.
+  // Number of concurrent requests to a model under load.
   static constexpr int kClients = 5;
   static constexpr int kLongAnswers = 3;
 
-  // Two models that serve on one GPU: of three, two must. And the third one.
+  // Two models that serve on one GPU, and the third one. With three models on
+  // two GPUs, two must share one.
   struct Neighbours {
     int a = 0, b = 0, other = 0;
   };
@@ -95,7 +98,7 @@ class PlanningSite : public ServingSite {
 
   static std::string EngineName(PlaceOf place);
   pid_t PidOf(PlaceOf place) const;
-  // Kills the process of the place, once there is one.
+  // Kills the place's process, once there is one.
   void KillEngine(PlaceOf place);
   int GpuWithUuid(const std::string& uuid) const;
 
@@ -108,7 +111,7 @@ class PlanningSite : public ServingSite {
   std::unique_ptr<Process> up_;
 
  private:
-  // Without waiting until it serves, so that several can start at once.
+  // Does not wait until the daemon serves, so that several can start at once.
   void LaunchDaemonOn(int gpu, std::vector<std::string> flags);
   std::vector<std::string> PlannedFlags(int gpu) const;
   void WritePlannedFleet();

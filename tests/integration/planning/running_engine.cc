@@ -12,7 +12,7 @@
 namespace fineserve::integration {
 namespace {
 
-// Empty for a process that has ended.
+// Returns the command line of a process; empty if the process has ended.
 std::vector<std::string> CommandLine(const std::filesystem::path& process) {
   std::ifstream file(process / "cmdline");
   std::vector<std::string> words;

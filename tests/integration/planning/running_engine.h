@@ -7,8 +7,8 @@
 
 namespace fineserve::integration {
 
-// The tinyserve of this machine that was started with --port `port`, under any
-// parent; 0 if there is none.
+// Returns the tinyserve on this machine that was started with --port `port`,
+// whatever its parent is; 0 if there is none.
 pid_t TinyserveOn(uint16_t port);
 
 }  // namespace fineserve::integration

@@ -21,8 +21,8 @@
 
 namespace fineserve::integration {
 
-// An engine on two GPUs behind the proxy, wide, and one on the second GPU
-// alone, narrow, which a test starts.
+// Two engines behind the proxy: "wide" on two GPUs, and "narrow", which a test
+// starts, on the second GPU alone.
 class GroupServingSite : public ServingSite {
  protected:
   static constexpr int kGpus = 2;
@@ -52,12 +52,13 @@ class GroupServingSite : public ServingSite {
     ASSERT_TRUE(wide_->AwaitReady()) << wide_->parent().Stderr();
   }
   virtual std::string PoolOf(int /*gpu*/) const { return "64MiB"; }
-  // Beside the pool of 64 MiB there is room for the weights of both.
+  // Leaves room for the weights of both engines beside the pool of 64 MiB.
   virtual const char* memory() const { return "512MiB"; }
-  // That the fleet file names for the engine on both.
+  // The GPU that the fleet file names for the engine on both GPUs.
   virtual int gpu_of_wide() const { return 0; }
 
-  // The fleet file names GPUs, which daemons without one find.
+  // The fleet file must name the GPUs' UUIDs, which daemons started without a
+  // fleet file report.
   void WriteFleetOfGpus() {
     for (int gpu = 0; gpu < kGpus; ++gpu) {
       const auto daemon = StartDaemon({"--gpu", GpuArgument(gpu)});
@@ -83,7 +84,7 @@ class GroupServingSite : public ServingSite {
   abi::TableSnapshot TableOf(int gpu) const {
     return TableAt(folder() + "/run/" + gpus_[gpu] + ".sock");
   }
-  // Its parent starts another one, which takes the pool over.
+  // Kills the daemon. Its parent starts another one, which takes over the pool.
   void Kill(int gpu) { EXPECT_TRUE(KillDaemonOf(TableOf(gpu))); }
   // Its engines keep its pool.
   void EndForGood(int gpu) { daemons_[gpu]->EndBy(SIGTERM); }
@@ -127,7 +128,7 @@ class GroupServingSite : public ServingSite {
     })) << done.out
         << done.err << Logs();
   }
-  // On the GPU, as its daemon lists it.
+  // True if the daemon of the GPU lists the engine as evicted.
   bool IsEvicted(const std::string& engine, int gpu) {
     const std::string json =
         Fsctl({"--gpu", gpus_[gpu], "engines", "--json"}).out;

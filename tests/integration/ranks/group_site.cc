@@ -17,7 +17,7 @@
 namespace fineserve::integration {
 namespace {
 
-// Ended, and no zombie's child either.
+// True if the process has ended, even if it is still a zombie.
 bool HasEnded(const driver::Descriptor& process) {
   pollfd ended = {process.get(), POLLIN, 0};
   return poll(&ended, 1, 0) > 0;
@@ -76,7 +76,8 @@ void GroupSite::StartPool(int gpu) {
   sockets_[gpu] = folder() + "/run/" + uuid + ".sock";
 }
 
-// Some of an engine's writes come late, and some after its death.
+// Returns a random environment, in which some of an engine's writes come late,
+// and some after its death.
 Process::Environment GroupSite::RandomEngine(const std::string& name) {
   Process::Environment environment = {{"FINESERVE_ENGINE", name}};
   if (random_() % 2 == 0) {

@@ -15,8 +15,8 @@
 
 namespace fineserve::integration {
 
-// An engine that spans GPUs: the process that runs its block pool, and a rank
-// on each. All serve at random and check every byte.
+// An engine that spans GPUs: one process that runs its block pool, and a rank
+// on each GPU. All ranks serve at random and check every byte.
 class GroupEngine {
  public:
   GroupEngine(std::string name, std::unique_ptr<Process> parent)
@@ -24,16 +24,18 @@ class GroupEngine {
 
   const std::string& name() const { return name_; }
   Process& parent() { return *parent_; }
-  // Opens its ranks, which its first line names. False if it has ended.
+  // Opens the ranks that the engine's first line names. False if the engine has
+  // ended.
   bool FindRanks();
   // Waits until it serves.
   bool AwaitReady();
-  // To one rank, once they were found.
+  // Sends a signal to one rank, once FindRanks has found the ranks.
   void SignalRank(size_t rank, int signal);
   size_t ranks() const { return ranks_.size(); }
-  // Waits for the end of all of them, killed or not.
+  // Waits until all the engine's processes have ended, killed or not.
   bool EventuallyEnds();
-  // A figure of its answer to "stats"; -1, and a failure, if it has none.
+  // Returns a figure of the engine's answer to "stats"; -1, and a failure, if
+  // it has none.
   int64_t Stat(const std::string& figure);
 
  private:
@@ -43,7 +45,7 @@ class GroupEngine {
 };
 
 // Emulated GPUs with pools of different sizes, engines that span some of them,
-// and a plain one on the first GPU. Two GPUs if the test does not say
+// and a plain engine on the first GPU. There are two GPUs unless the test says
 // otherwise.
 class GroupSite : public Site {
  protected:
@@ -59,21 +61,23 @@ class GroupSite : public Site {
   void StartPool(int gpu);
   std::unique_ptr<GroupEngine> LaunchGroup(const std::string& gpus);
   std::unique_ptr<GroupEngine> StartGroup(const std::string& gpus);
-  // One that may leave the GPUs, with weights and memory that its ranks share.
+  // Starts an engine that may leave the GPUs, with weights and memory that its
+  // ranks share.
   std::unique_ptr<GroupEngine> StartEvictableGroup(const std::string& gpus);
   void StartPlain();
 
   abi::TableSnapshot TableOf(int gpu) { return TableAt(sockets_[gpu]); }
-  // Number of slabs that the engine of this name holds there, dead or alive.
+  // Returns the number of slabs that the engine of this name holds on the GPU,
+  // dead or alive.
   uint64_t SlabsHeld(int gpu, const std::string& name);
   bool EventuallyHoldsNothing(const std::string& name);
   bool EventuallyAllFree();
-  // Slabs that engines have given back there.
+  // Returns the number of slabs that engines have given back on the GPU.
   uint64_t Returned(int gpu) { return TableOf(gpu).counters.slabs_returned; }
-  // True once each of the engines has got further slabs and each GPU has got
-  // some back; false if that does not come about.
+  // True once each of the engines has got further slabs and some slabs have
+  // been returned on each GPU; false if that does not happen in time.
   bool Trade(const std::vector<GroupEngine*>& engines);
-  // True if it gets new slabs, and steps, from now on.
+  // True if the engine gets new slabs, and steps, from now on.
   static bool Moves(GroupEngine* engine);
 
   unsigned seed_ = 0;

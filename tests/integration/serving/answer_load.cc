@@ -36,7 +36,8 @@ Ending ReadWhole(HttpClient* client, HttpResponse head,
                           : Wrong(head.body + " is not " + expected);
 }
 
-// At the last event. Anything after it would belong to the next answer.
+// Reads the end of a stream after its last event. Anything further would belong
+// to the next answer.
 Ending EndOfStream(HttpClient* client, const std::string& text,
                    const std::string& expected) {
   if (text != expected) return Wrong("[DONE] after " + text);
@@ -49,8 +50,8 @@ Ending ReadStream(HttpClient* client, const std::string& expected,
   std::string text;
   while (const auto event = client->ReadEvent()) {
     if (*event == "[DONE]") return EndOfStream(client, text, expected);
-    // The last event of a killed engine may be cut. If a token were lost in an
-    // answer that goes on, the text would show it.
+    // A killed engine may have cut its last event. If an answer that goes on
+    // had lost a token, its text would show it.
     if (!IsJson(*event)) continue;
     if (JsonAt(*event, "/error") != "") {
       fprintf(stderr, "a stream ended with %s\n", event->c_str());

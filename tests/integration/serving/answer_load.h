@@ -28,20 +28,21 @@ enum class Ending : size_t {
 inline constexpr size_t kEndings = 7;
 
 // Threads that each send one request after another until End, and compare each
-// answer, even a part of one that broke off, with what the model must answer.
+// answer, even a partial one that broke off, with what the model must answer.
 // No two requests of this process have the same prompt. A wrong answer fails
-// the test. The model must outlive it.
+// the test. The model must outlive this object.
 class AnswerLoad {
  public:
   struct Shape {
     uint32_t prompt_tokens;
     uint32_t answer_tokens;
-    // Up to so many tokens, every other answer a stream; one client in 16 goes
-    // away: from a stream after its first event, else as soon as it has asked.
+    // If true, lengths vary up to the two above, every other answer is a
+    // stream, and one client in 16 leaves: from a stream after its first event,
+    // otherwise as soon as it has sent its request.
     bool mixed = false;
-    // If there are any, requests come as these do, one after another and from
-    // the first again after the last, each with the lengths of its own but at
-    // most those above.
+    // If not empty, requests follow these arrivals one after another, starting
+    // again after the last, each with the arrival's lengths but at most those
+    // above.
     std::vector<workload::Arrival> arrivals = {};
   };
 
@@ -54,7 +55,7 @@ class AnswerLoad {
   ~AnswerLoad() { End(); }
 
   void AskNoMore() { ending_ = true; }
-  // AskNoMore, and waits for what was asked.
+  // Calls AskNoMore, and waits for the answers to all requests sent so far.
   void End();
 
   int Count(Ending ending) const {
@@ -63,7 +64,8 @@ class AnswerLoad {
   int right() const { return Count(Ending::kRight); }
   int wrong() const { return Count(Ending::kWrong); }
   int refused() const { return Count(Ending::kRefused); }
-  // The server ended, and the client got an error or could notice.
+  // Returns the number of answers lost with the server, where the client got an
+  // error or could notice.
   int lost() const {
     return Count(Ending::kBadGateway) + Count(Ending::kErrorEvent) +
            Count(Ending::kCut);
@@ -95,8 +97,8 @@ class AnswerLoad {
   std::vector<std::thread> threads_;
 };
 
-// Number of answers that a test under contention compares:
-// $FINESERVE_TEST_REQUESTS, or `usual`.
+// Returns the number of answers that a test under contention compares:
+// $FINESERVE_TEST_REQUESTS, or else `usual`.
 int WantedAnswers(int usual);
 
 }  // namespace fineserve::integration

@@ -38,7 +38,8 @@ void ServingSite::WriteFleet(const std::vector<Served>& fleet,
   file.Proxy({{"without_daemon", without_daemon}});
   for (const Served& served : fleet) {
     if (served.replica_of.empty()) {
-      // tinyserve's step times at --speed 20; an SLO that only a jam misses.
+      // The profile has tinyserve's step times at --speed 20; only a jam misses
+      // the SLO.
       file.Model(served.name,
                  {{"kv_token_bytes", served.kv_token_bytes},
                   {"prompt_tokens", served.prompt_tokens},

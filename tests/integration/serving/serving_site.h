@@ -12,10 +12,12 @@
 namespace fineserve::integration {
 
 // The whole service of real processes: fineserve-proxy in front of tinyserve
-// engines on one daemon's pool, which admits. The test starts the engines.
+// engines on the pool of one daemon, which handles admission. The test starts
+// the engines.
 class ServingSite : public Site {
  protected:
-  // An engine, and a model of its name unless it is another's replica.
+  // An engine, with a model of the same name unless the engine is another one's
+  // replica.
   struct Served {
     std::string name;
     int kv_token_bytes;
@@ -32,13 +34,13 @@ class ServingSite : public Site {
     bool scaled = false;  // by an autoscaler, which the test plays
   };
 
-  // A tinyserve of its own model with 64 MiB of weights, for fsctl up; `more`
-  // flags.
+  // Describes for fsctl up a tinyserve that has a separate model with 64 MiB of
+  // weights. `more`: further flags.
   Served TinyserveOf(const std::string& name,
                      const std::vector<std::string>& more = {}) const;
 
-  // A tinyserve under the preload that serves a model of its name, with
-  // `flags`.
+  // Starts a tinyserve under the preload, with `flags`, that serves a model of
+  // the same name.
   std::unique_ptr<TinyEngine> StartTiny(const std::string& name, uint16_t port,
                                         const std::string& flags,
                                         Process::Environment more = {}) const;
@@ -51,7 +53,8 @@ class ServingSite : public Site {
   // fsctl up of the fleet.
   std::unique_ptr<Process> LaunchUp(
       const std::vector<std::string>& flags = {}) const;
-  // Waits until the daemon decides for it. `flags`: of its command line.
+  // Starts the proxy and waits until the daemon decides for it. `flags`:
+  // further words of its command line.
   void StartProxy(const std::vector<std::string>& flags = {});
 
   const std::string& fleet_path() const { return fleet_path_; }

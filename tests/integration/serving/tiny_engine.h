@@ -18,7 +18,7 @@ class TinyModel {
   explicit TinyModel(const std::string& model) : model_(model) {}
 
   const std::string& model() const { return model_; }
-  // The body of a request for an answer of so many words.
+  // Returns the body of a request for an answer of `tokens` words.
   std::string Body(const std::string& prompt, uint32_t tokens,
                    const std::string& more = "") const;
   // The text that must come back.
@@ -31,8 +31,8 @@ class TinyModel {
 // A tinyserve process.
 class TinyEngine : public TinyModel {
  public:
-  // Starts it and waits until it serves. `environment` decides about device
-  // and preload.
+  // Starts the engine and waits until it serves. `environment` decides about
+  // device and preload.
   TinyEngine(const std::string& program, const std::string& model,
              std::vector<std::string> arguments,
              const Process::Environment& environment);
@@ -40,19 +40,20 @@ class TinyEngine : public TinyModel {
   Process& process() { return *process_; }
   uint16_t port() const { return port_; }
 
-  // Asks over a new connection; "" and a test failure if that fails.
+  // Sends a request over a new connection; returns "" and fails the test if
+  // that fails.
   std::string Complete(const std::string& prompt, uint32_t tokens) const;
 
   // Makes the engine stop between two steps once an answer has so many tokens,
-  // so that what happens between two tokens does not depend on time. Nothing
-  // else may be asked before AwaitHold returns.
+  // so that events between two tokens do not depend on time. No other request
+  // may be sent before AwaitHold returns.
   void HoldAfter(uint32_t tokens);
   void AwaitHold();
   void Continue();
 
   // A number of `stats`.
   uint64_t Stat(const std::string& name);
-  // Value in /metrics, by the name without labels.
+  // Returns a value in /metrics, by the name without labels.
   double Metric(const std::string& name) const;
 
  private:
@@ -60,13 +61,13 @@ class TinyEngine : public TinyModel {
   uint16_t port_ = 0;
 };
 
-// A prompt of so many tokens, another for each number.
+// Returns a prompt of `tokens` tokens, different for each number.
 std::string Prompt(uint32_t number, uint32_t tokens);
 
 // JSON pointer to the words of a completion or an event.
 inline constexpr char kTextOfAnswer[] = "/choices/0/text";
 
-// The text of a whole completion.
+// Returns the text of a whole completion.
 std::string TextOf(const HttpResponse& response);
 
 }  // namespace fineserve::integration

@@ -12,8 +12,9 @@
 
 namespace fineserve::integration {
 
-// A program on its own pseudo-terminal, as a user sees it. The destructor kills
-// it. Every wait is bounded; running into the bound fails the test.
+// A program on a separate pseudo-terminal, as a user sees it. The destructor
+// kills the program. Every wait is bounded; a wait that times out fails the
+// test.
 class Terminal {
  public:
   // True if this machine has any.
@@ -24,8 +25,8 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // Reads the program's output up to and including `text`. False if that does
-  // not come.
+  // Reads the program's output up to and including `text`. False if `text` does
+  // not appear.
   bool Shows(const std::string& text);
   void Type(const std::string& keys);
   void Resize(int rows, int columns);
@@ -33,12 +34,14 @@ class Terminal {
   // The user closes the window.
   void HangUp() { ours_.Reset(); }
 
-  // Waits for the end: exit code, or minus the signal that killed it.
+  // Waits for the program's end, and returns its exit code, or minus the signal
+  // that killed it.
   int Wait();
-  // Output of a program that has ended, from where Shows stopped.
+  // Returns the output of a program that has ended, from where Shows stopped.
   std::string Rest();
 
-  // True if lines, echo and all else are as they were before the program.
+  // True if line mode, echo and all other terminal settings are as they were
+  // before the program started.
   bool IsRestored() const;
 
  private:

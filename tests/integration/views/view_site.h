@@ -24,12 +24,12 @@ class ViewTest : public Site {
   static constexpr uint32_t kPackedBlocks = 247;
 
   Engine StartPool();
-  // The configuration file that StartFromFile's daemon reads.
+  // Writes the configuration file that StartFromFile's daemon reads.
   void SetPool(int mib);
   Engine StartFromFile();
   Engine Launch(const std::vector<std::string>& arguments,
                 const Process::Environment& more = {});
-  // Launches it and waits until it is ready.
+  // Launches an engine and waits until it is ready.
   Engine Start(const std::vector<std::string>& arguments,
                const Process::Environment& more = {});
   static std::vector<std::string> Packed(
@@ -40,15 +40,16 @@ class ViewTest : public Site {
   static uint64_t Stat(Process& engine, const std::string& name) {
     return static_cast<uint64_t>(stage::FigureIn(engine.Ask("stats"), name));
   }
-  // Lets the engine look at its leases until it has at least so many slabs, and
-  // none that it was asked to return.
+  // Makes the engine look at its leases until it has at least `slabs` slabs,
+  // and none that it was asked to return.
   static bool Gets(Process& engine, uint64_t slabs);
-  // Allocates blocks as soon as it can: slabs leased in between can be used
-  // from a step on; those of a pool that grew, from a step after the view's
-  // keeper has mapped them.
+  // Makes the engine allocate blocks as soon as it can: slabs leased in between
+  // can be used from the next step on; slabs of a pool that grew, from the step
+  // after the view's keeper has mapped them.
   static void Take(Process& engine, uint32_t blocks);
-  // Takes blocks, checks their content, writes and reads back. `scan`: what
-  // they may hold, "nanscan" zeros, "scan" also what this engine wrote there.
+  // Makes the engine take blocks, check their content, write them and read them
+  // back. `scan`: what blocks may hold, with "nanscan" zeros, with "scan" also
+  // what this engine wrote there.
   static void Use(Process& engine, uint32_t blocks,
                   const std::string& scan = "nanscan");
   static void Want(Process& engine, uint32_t blocks);

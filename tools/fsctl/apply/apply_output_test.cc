@@ -62,7 +62,7 @@ TEST(ApplyOutputTest, ChangesWithoutARestartAreMarked) {
             "leaves its engines as they are");
 }
 
-// An engine that fsctl up does not start may come and go.
+// An engine that fsctl up does not start may be added or removed.
 TEST(ApplyOutputTest, EnginesWithoutACommandAreNotOurs) {
   config::FleetDescription after = Before();
   after.erase("engine c");

@@ -10,7 +10,8 @@ namespace {
 
 using ::testing::Optional;
 
-// Two seconds after FabricateObservation: slab 4 given back, 2 and 5 leased.
+// Returns the state two seconds after FabricateObservation: slab 4 was
+// returned, 2 and 5 were leased.
 Observation Later() {
   Observation later = FabricateObservation();
   FabricateView(1, {{0, 84}, {1, 80}, {2, 1}, {5, 3}}, &later);
@@ -31,7 +32,7 @@ TEST(ChurnTest, SlabsThatChangedHandsAndBlocksAllocatedArePerSecond) {
   EXPECT_THAT(churn.engines.at(1).allocated_blocks, Optional(250.0));
   EXPECT_EQ(churn.pool->leases_granted, 1);
   EXPECT_EQ(churn.pool->returned, 0.5);
-  // Without a view there are slabs, but no blocks to know.
+  // Without a view, slabs are known, but not blocks.
   EXPECT_THAT(churn.engines.at(2).leased, Optional(0.0));
   EXPECT_FALSE(churn.engines.at(2).allocated_blocks.has_value());
 }

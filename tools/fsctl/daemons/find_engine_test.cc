@@ -51,7 +51,7 @@ TEST_F(EngineProcessesTest, ANameNeedsADaemonAndSaysSo) {
               HasSubstr("give its process id instead"));
 }
 
-// The pool of a GPU with one engine, which has these processes.
+// Returns the pool of a GPU with one engine that has these processes.
 Pool PoolWith(uint8_t gpu, const std::string& engine,
               std::vector<uint32_t> pids) {
   Pool pool = FabricatePool();

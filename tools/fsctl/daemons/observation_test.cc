@@ -20,7 +20,8 @@ using ::testing::HasSubstr;
 constexpr uint64_t kEpoch = 77;
 constexpr uint32_t kSlabs = 4;
 
-// A view scoreboard in this process, as an engine's process holds one.
+// Makes a view scoreboard in this process, like one that an engine's process
+// holds.
 driver::Descriptor MakeScoreboard(uint32_t engine, pid_t pid = getpid()) {
   abi::ViewScoreboardHeader header{};
   memcpy(header.magic, abi::kViewScoreboardMagic, sizeof(header.magic));

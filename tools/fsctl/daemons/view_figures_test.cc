@@ -19,8 +19,8 @@ TEST(ViewFiguresTest, FreeBlocksOfPartlyUsedSlabsAreStrandedThoseOfEmptyNot) {
   EXPECT_EQ(f.empty_slabs, 1u);
   EXPECT_EQ(f.stranded_blocks, 45u);
   EXPECT_EQ(f.tail_waste, 0);
-  // A slab of 64 MiB holds 85 1/3 blocks of 768 KiB. On average two thirds of a
-  // block are lost in each.
+  // A slab of 64 MiB holds 85 1/3 blocks of 768 KiB. On average, two thirds of
+  // a block are lost per slab.
   EXPECT_NEAR(f.straddle_waste, 0.00781, 1e-5);
 }
 

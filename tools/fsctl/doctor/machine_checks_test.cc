@@ -131,7 +131,8 @@ TEST(ModesTest, GpusThatForgetOrTakeOneProcessAreNamed) {
             Severity::kSkipped);
 }
 
-// A daemon that this process plays; it says that it has this pid.
+// Returns a link to a daemon that this process plays, which claims to have this
+// pid.
 abi::ObserverLink LinkTo(uint32_t daemon_pid) {
   int ends[2] = {-1, -1};
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);

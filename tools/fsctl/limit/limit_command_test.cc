@@ -71,8 +71,8 @@ TEST(LimitAmountTest, LessThanASlabIsRefusedNamingTheLeastAmount) {
   }
 }
 
-// The amount that is named as the least must be enough, as a size and in
-// percent.
+// The amount that the message names as the least must be enough, both as a size
+// and in percent.
 TEST(LimitAmountTest, LeastAmountGivesThatManySlabs) {
   abi::TableSnapshot table = Table();
   for (table.wanted_slabs = 1; table.wanted_slabs <= 32; ++table.wanted_slabs) {
@@ -89,7 +89,8 @@ TEST(LimitAmountTest, LeastAmountGivesThatManySlabs) {
   }
 }
 
-// 16 slabs of 8 MiB. Engine 3 has a view with a floor of 2 and holds 14.
+// The pool has 16 slabs of 8 MiB. Engine 3 has a view with a floor of 2 and
+// holds 14.
 class LimitOutputTest : public ::testing::Test {
  protected:
   LimitOutputTest() {

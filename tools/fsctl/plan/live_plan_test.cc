@@ -30,7 +30,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Answer = std::function<std::string(const wire::MessageT&)>;
 
-// A daemon's answer to a message; empty: none.
+// Returns a daemon's answer to a message; empty if there is none.
 
 // A daemon's admission socket that this process plays.
 class PlayedDaemon {
@@ -79,13 +79,13 @@ class LivePlanTest : public ::testing::Test {
     return std::make_unique<PlayedDaemon>(folder_ + "/" + gpu + ".admission",
                                           std::move(answer));
   }
-  // As one leaves it that was killed.
+  // Leaves a socket behind as a killed daemon does.
   void LeaveSocketOfDeadDaemon(const std::string& gpu) {
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ASSERT_TRUE(base::BindUnix(fd, folder_ + "/" + gpu + ".admission"));
     close(fd);
   }
-  // Knows the plan of that number; 0: none.
+  // Answers as a daemon that knows the plan with this number; 0: it knows none.
   static Answer Knows(uint64_t number, bool leads) {
     return [=](const wire::MessageT&) {
       wire::PlanStateT state;
@@ -98,7 +98,7 @@ class LivePlanTest : public ::testing::Test {
       return wire::Encode(1, 0, std::move(state));
     };
   }
-  // Leads, and answers what steers by `steer`.
+  // Answers as a leading daemon, and answers steering with `steer_answer`.
   template <typename Body>
   Answer Steered(Body steer_answer) {
     const std::string steer = wire::Encode(1, 0, std::move(steer_answer));

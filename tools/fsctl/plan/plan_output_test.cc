@@ -68,7 +68,8 @@ TEST(PlanOutput, SvgDrawsEveryGpuAndEscapesNames) {
   EXPECT_THAT(svg, testing::Not(HasSubstr("code<1>")));
 }
 
-// The same, with 100 GiB of host memory, of which two places take a part.
+// Returns the same plan, with 100 GiB of host memory, part of which two places
+// take.
 plan::Plan Resting() {
   plan::Plan p = Made();
   p.replicas[0].context_bytes = kGib / 2;

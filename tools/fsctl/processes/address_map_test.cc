@@ -68,7 +68,8 @@ TEST(CodeSymbolsTest, CutFilesAreReadWithinTheirBounds) {
   const std::string whole = ReadFile("/proc/self/exe");
   for (size_t bytes = 64; bytes < whole.size(); bytes += whole.size() / 50) {
     std::string cut = whole.substr(0, bytes);
-    // The section table is at the file's end; move it into what is left.
+    // The section table is at the file's end, so move it into the part that is
+    // left.
     const uint64_t offset = bytes / 2;
     cut.replace(0x28, sizeof(offset), reinterpret_cast<const char*>(&offset),
                 sizeof(offset));

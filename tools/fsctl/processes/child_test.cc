@@ -7,7 +7,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// A busy machine is slow, not wrong.
+// A busy machine may be slow, but that is not an error.
 constexpr absl::Duration kPatience = absl::Minutes(1);
 
 TEST(ChildTest, OutputAndExitCodeComeBack) {

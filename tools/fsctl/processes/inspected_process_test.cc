@@ -59,8 +59,8 @@ TEST(DescriptorTableTest, TableOfNoProcessIsNotFull) {
   EXPECT_EQ(FullDescriptorTable(999999999), "");
 }
 
-// As with a file of a process that ends while it is read, the error comes after
-// it has been opened.
+// The error comes after the file was opened, as with a file of a process that
+// ends while it is read.
 TEST(ReadFileTest, FileWhoseReadFailsIsEmpty) {
   const process::TemporaryFolder folder;
   EXPECT_EQ(ReadFile(folder.path()), "");
@@ -90,7 +90,7 @@ driver::Descriptor Bound(int family, uint16_t* port) {
   socklen_t size = sizeof(address);
   EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
   getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  // Both families have it at the same place.
+  // Both address families have the port at the same place.
   *port = ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
   return fd;
 }
@@ -148,7 +148,7 @@ TEST_F(FreezerTest, ProcessOfAFrozenCgroupIsThawedThere) {
   EXPECT_EQ(ThawCommand("0::/a\n", mounts_), "");
 }
 
-// systemd's templates have backslashes in theirs.
+// Names of systemd's template units contain backslashes.
 TEST_F(FreezerTest, NameIsQuotedForAShell) {
   Write("/v2/a\\x2d'b/cgroup.freeze", "1\n");
   EXPECT_EQ(

@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 
 const Clock::time_point kStart = Clock::time_point() + std::chrono::hours(1);
 
-// Events every `step_ms` from `first_ms` after the start.
+// Returns an answer with events every `step_ms`, the first one `first_ms` after
+// the start.
 Answer Stream(int first_ms, int step_ms, int events) {
   Answer answer;
   answer.status = 200;
@@ -36,7 +37,8 @@ std::string Trouble(const Answer& answer, absl::StatusCode code) {
 }
 
 TEST(BatchAnswersTest, StepIsMeasuredWhileAllGenerate) {
-  // The first is slowed by the others' prompts, and ends before them.
+  // The first answer is slowed by the other prompts, and ends before the other
+  // answers.
   Answer first = Stream(20, 50, 4);
   for (int i = 0; i < 20; ++i) {
     first.events.push_back(kStart + milliseconds(200 + 10 * i));

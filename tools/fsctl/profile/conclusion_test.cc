@@ -14,8 +14,8 @@ using ::testing::IsEmpty;
 
 constexpr double kBaseUs = 7600, kPerTokenUs = 16, kPerSequenceUs = 64;
 
-// Three samples of each point of an engine that fills such chunks; the last of
-// each was disturbed.
+// Returns three samples of each point for an engine that fills prompts in
+// chunks of `chunk`; the second sample was disturbed.
 std::vector<PointSamples> Measured(uint32_t chunk) {
   std::vector<PointSamples> points;
   for (const PlannedPoint& p : PlanPoints({1, 8, 32}, {64, 1024})) {

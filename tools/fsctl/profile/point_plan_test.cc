@@ -21,8 +21,8 @@ TEST(PointPlanTest, EveryBatchMeetsEveryPromptOnceTheLeastWorkFirst) {
   EXPECT_EQ(points[3].Title(), "batch 8, 256 tokens");
 }
 
-// Chunks of 512 tokens take 64 steps for 32 prompts of 1024; who was filled
-// first must still generate when the last has begun.
+// With chunks of 512 tokens, 32 prompts of 1024 take 64 steps. The request that
+// was filled first must still generate when the last one begins.
 TEST(PointPlanTest, AnswersOutlastTheFillingOfTheirBatch) {
   const auto points = PlanPoints({1, 32}, {1024});
   EXPECT_LT(points[0].output_tokens, 32u);
@@ -54,7 +54,8 @@ class RepeatingTest : public ::testing::Test {
       points_.push_back({p, {}, ""});
     }
   }
-  // Does what NextPoint says with these times in turn; the order of the points.
+  // Follows NextPoint, using these times in turn, and returns the order of the
+  // points.
   std::vector<size_t> Order(const std::vector<double>& times) {
     std::vector<size_t> order;
     while (const auto next = NextPoint(points_)) {

@@ -21,7 +21,8 @@ std::vector<size_t> FirstSlabsBy(SlabOrder order, const Observation& seen) {
   return firsts;
 }
 
-// Slabs 0-1 and 4 of the view, 2 and 5 free, 3 zeroing, 6 quarantined, 7 whole.
+// Slabs 0, 1 and 4 belong to the view, 2 and 5 are free, 3 is zeroing, 6
+// quarantined, 7 whole.
 TEST(SlabRunsTest, EachOrderKeepsThatOfSlabsAmongThoseAlike) {
   Observation seen = FabricateObservation();
   seen.pool.table.slabs[5].since_ns -= kTestSecond;
@@ -65,7 +66,7 @@ TEST(SlabRunsTest, WithoutFoldingDensityOrdersSingleSlabs) {
 
 TEST(SlabRunsTest, SumWithSomethingUnknownIsUnknown) {
   Observation seen = FabricateObservation();
-  // A slab of an engine that has no view in the table.
+  // Slab 5 belongs to an engine that has no view in the table.
   seen.pool.table.slabs[5].word = {abi::SlabState::kPartial, 2, 9};
   const auto runs = RunsBy(seen, SlabOrder::kState);
   const auto groups = SlabGroups(seen.pool.table, runs, SlabOrder::kState);

@@ -17,7 +17,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A second before FabricateObservation: slab 4 not leased yet.
+// Returns the state a second before FabricateObservation: slab 4 is not leased
+// yet.
 Observation Earlier() {
   Observation earlier = FabricateObservation();
   earlier.at.monotonic_ns -= kTestSecond;
@@ -143,7 +144,7 @@ TEST(TopFrameTest, TinyTerminalShowsWhatFits) {
   EXPECT_TRUE(Fit(lines, 0, 12).empty());
 }
 
-// A frame as a terminal of this size shows it.
+// Returns a frame as a terminal of this size shows it.
 std::string FrameOn(ScreenSize size) {
   const auto lines = TopFrame(Present(), ChurnBetween(Earlier(), Present()),
                               TopOrder::kSlabs, "", size);
@@ -206,7 +207,7 @@ void ExpectFits(const std::vector<Line>& lines, ScreenSize size) {
 }
 
 TEST(TopFrameTest, FleetFitsOnTheUsualTerminals) {
-  // Less the keys' line and the blank one above it.
+  // The sizes exclude the line of keys and the blank line above it.
   for (const ScreenSize size : {ScreenSize{22, 80}, ScreenSize{38, 120}}) {
     for (const int models : {0, 1, 3, 40}) {
       ExpectFits(FrameOfFleet(models, size), size);

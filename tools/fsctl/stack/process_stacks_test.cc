@@ -21,11 +21,12 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Where the children are: by name, so that a stack can be checked.
+// Functions in which the children wait, with C names so that a stack can be
+// checked.
 extern "C" {
 [[gnu::noinline]] void StackTestWaitsForByte(int pipe) {
   char byte = 0;
-  // Not a tail call: the function must be on the stack.
+  // Prevents a tail call, because the function must be on the stack.
   if (read(pipe, &byte, 1) != 1) _exit(2);
   asm volatile("" ::: "memory");
 }
@@ -89,7 +90,7 @@ class StackTest : public testing::Test {
     TracedChild child([] { StackTestSpins(); });
     return !absl::IsPermissionDenied(SnapshotThreads(child.pid()).status());
   }
-  // Once a thread of the process is there.
+  // Returns the stacks once a thread of the process is in the function.
   static ProcessStacks StacksIn(pid_t pid, const std::string& function) {
     ProcessStacks found;
     std::string trouble;
@@ -131,10 +132,10 @@ TEST_F(StackTest, EachThreadIsShownWhereItWaits) {
   EXPECT_EQ(helper.thread.state, 'S');
   EXPECT_THAT(FunctionsOf(helper),
               Contains(StartsWith("StackTestWaitsForEver+")));
-  // Down to the first functions of thread and program.
+  // The stacks reach down to the first functions of the thread and the program.
   EXPECT_GT(helper.frames.size(), 4u);
   EXPECT_THAT(FunctionsOf(stacks.threads[0]), Contains(StartsWith("main+")));
-  // The process goes on as if nothing had been.
+  // The process continues as if it had not been stopped.
   ASSERT_EQ(write(pipe_[1], "x", 1), 1);
   EXPECT_EQ(WEXITSTATUS(child.Await()), 7);
 }
@@ -209,8 +210,8 @@ TEST_F(StackTest, ADeepStackEndsWithItsCopy) {
 }
 
 #if defined(__x86_64__)
-// Its unwind table says that the caller's frame is where an expression says
-// that jumps to its own beginning.
+// A function whose unwind table finds the caller's frame by an expression that
+// jumps back to its own beginning.
 extern "C" void StackTestEndlessTable();
 asm(".text\n"
     ".type StackTestEndlessTable, @function\n"

@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Waits for a byte in a method, below a generator, C code and a lambda; a
+// Waits for a byte in a method, below a generator, C code and a lambda. A
 // second thread waits, too.
 constexpr char kWaits[] = R"(
 import os, sys, threading
@@ -40,8 +40,8 @@ threading.Thread(target=wait_for_ever, daemon=True).start()
 sys.exit(len(list(map(lambda fd: list(steps(fd)), [int(sys.argv[1])]))))
 )";
 
-// Makes its own frame's caller another address: of itself, or one that nothing
-// is at. Offsets as in python_frames.cc.
+// Sets the caller of its own frame to another address: the frame itself, or an
+// address where there is nothing. Offsets as in python_frames.cc.
 constexpr char kBreaksItself[] = R"(
 import ctypes, os, sys
 def broken(fd, caller):
@@ -60,7 +60,7 @@ std::string Output(const std::string& command) {
   return text.substr(0, text.find('\n'));
 }
 
-// Interpreters of this machine: Debian's, and those of pyenv.
+// Returns the interpreters of this machine: Debian's and pyenv's.
 std::vector<std::string> Interpreters() {
   std::vector<std::string> found;
   const auto add = [&](const std::filesystem::path& path) {
@@ -107,7 +107,7 @@ class PythonFramesTest : public testing::Test {
     execl(python.c_str(), python.c_str(), script_.c_str(),
           std::to_string(pipe_[0]).c_str(), argument.c_str(), nullptr);
   }
-  // Once a thread of the process is in the function.
+  // Returns the stack once a thread of the process is in the function.
   ThreadStack Await(pid_t pid, const std::string& function) const {
     ThreadStack found;
     EXPECT_TRUE(process::Eventually([&] {
@@ -146,7 +146,7 @@ TEST_F(PythonFramesTest, EachThreadShowsItsFunctionsWithTheirLines) {
     EXPECT_THAT(main.python_trouble, IsEmpty());
     EXPECT_THAT(Sentence(main),
                 HasSubstr(" for Python's Engine.step (engine.py:5)"));
-    // It goes on as if nothing had been.
+    // The process continues as if it had not been stopped.
     ASSERT_EQ(write(pipe_[1], "x", 1), 1);
     EXPECT_EQ(WEXITSTATUS(child.Await()), 1);
   }
@@ -203,8 +203,8 @@ TEST_F(PythonFramesTest, ProcessThatIsNoPythonShowsNone) {
   EXPECT_THAT(stacks->threads.front().python, IsEmpty());
 }
 
-// As in CPython's Objects/locations.md: two units of line 10, one without a
-// line, three of line 7 (a long form), eight of line 8.
+// The table follows CPython's Objects/locations.md: two units of line 10, one
+// without a line, three of line 7 (a long form), eight of line 8.
 TEST(PythonLineTest, LineIsThatOfTheInstruction) {
   const std::string table =
       "\xd1\x01\x02"          // one line form, delta 0, two units

@@ -16,8 +16,8 @@ namespace {
 constexpr int kNotPermitted = 77;
 
 // Runs `holds` in a child process that has a file system of 1 MiB at `folder`.
-// Returns the child's exit status: 0 if `holds` is true there, else 1, or
-// kNotPermitted.
+// Returns the child's exit status: 0 if `holds` returns true there, 1 if not,
+// or kNotPermitted.
 template <typename Holds>
 int OnSmallDisk(const std::string& folder, Holds holds) {
   const pid_t child = fork();

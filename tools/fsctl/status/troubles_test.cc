@@ -26,7 +26,7 @@ FleetProcess ProcessOf(const std::string& program) {
   return process;
 }
 
-// A daemon, a proxy and a fsctl up whose engine serves.
+// A daemon, a proxy and an fsctl up whose engine serves.
 class TroublesTest : public ::testing::Test {
  protected:
   TroublesTest() {
@@ -83,7 +83,7 @@ TEST_F(TroublesTest, NothingIsWrongWhereAllServe) {
   EXPECT_THAT(StatusJson(in_, troubles), HasSubstr("\"well\": true"));
 }
 
-// Kubernetes or systemd may start the engines.
+// Kubernetes or systemd may have started the engines.
 TEST_F(TroublesTest, EnginesInThePoolAreCountedWhoeverStartsThem) {
   in_.pools[0].table.engines.resize(2);
   in_.pools[0].table.engines[0].state = abi::EngineState::kAlive;
@@ -225,7 +225,7 @@ TEST_F(TroublesTest, ProxyOfAnotherFleetThanTheDaemonsIsWrong) {
   EXPECT_THAT(TroublesOf(in_), IsEmpty());
 }
 
-// Another process that did not answer may have kept fsctl waiting in between.
+// Another process that did not answer may have delayed fsctl in between.
 TEST_F(TroublesTest, TimesAreThoseOfTheEndHoweverLongTheOthersTook) {
   const uint64_t heard_ns = kTestNow.monotonic_ns - 3 * kTestSecond;
   engine() = {"a", "down", 0, 3, 5, "ended with code 3", 0};

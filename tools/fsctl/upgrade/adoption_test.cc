@@ -8,8 +8,8 @@ namespace {
 using abi::SlabState;
 using abi::SlabWord;
 
-// Engine 1 holds slab 0 whole by lease 1, engine 2 slabs 1 and 2 in its view;
-// slab 3 is free.
+// Engine 1 holds slab 0 whole under lease 1, engine 2 holds slabs 1 and 2 in
+// its view; slab 3 is free.
 class AdoptionTest : public ::testing::Test {
  protected:
   AdoptionTest() {

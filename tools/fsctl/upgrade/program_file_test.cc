@@ -48,7 +48,7 @@ TEST_F(ProgramFileTest, ReplacesAndKeepsTheFormerOneAndItsMode) {
   struct stat st;
   ASSERT_EQ(stat(path.c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0751u);
-  // The program to put back has no name left.
+  // Puts back a program whose file has no name left.
   ASSERT_EQ(unlink((path + ".former").c_str()), 0);
   ASSERT_TRUE(PutInPlace(former.get(), path, path + ".failed").ok());
   EXPECT_EQ(ReadFile(path), "former");

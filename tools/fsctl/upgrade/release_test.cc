@@ -53,7 +53,7 @@ TEST(ServingDaemonTest, OnlyAProcessThatAnswersIsTheDaemon) {
   close(ends[1]);
 }
 
-// A process of another user that says that it is a daemon.
+// A process of another user that claims to be a daemon.
 class ForeignDaemonTest : public ::testing::Test {
  protected:
   static constexpr uid_t kUser = 4711;

@@ -1,5 +1,5 @@
-// The load generator with a scripted server: how it counts whole, refused,
-// broken and cut-off answers.
+// Tests the load generator with a scripted server: how it counts whole,
+// refused, broken and cut-off answers.
 
 #include "tools/lab/load/run.h"
 
@@ -43,7 +43,8 @@ constexpr char kUsage[] =
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":2,"
     "\"completion_tokens\":4}}\n\n";
 
-// Answers by the model's name; each connection has its own thread.
+// A server that answers according to the model's name. Each connection has a
+// separate thread.
 class ScriptedServer {
  public:
   ScriptedServer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -148,7 +149,7 @@ class RunTest : public ::testing::Test {
     options_.timeout_s = 120;
     options_.slo = {120, 0};
   }
-  // Sends one request for each name, all at once or one after the other.
+  // Sends one request for each name, all at once or `gap_s` apart.
   RunResult Send(const std::vector<std::string>& models, double gap_s = 0) {
     trace_ = {};
     trace_.models = models;

@@ -1,4 +1,4 @@
-// Child processes, ports and folders, on which other tests rely.
+// Tests child processes, ports and folders, on which other tests rely.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -20,7 +20,8 @@
 namespace fineserve::process {
 namespace {
 
-// Returns what is written until every process that could write has ended.
+// Returns everything that is written until every process that could write has
+// ended.
 std::string ReadAll(const driver::Descriptor& fd) {
   std::string all;
   char bytes[256];
@@ -31,7 +32,7 @@ std::string ReadAll(const driver::Descriptor& fd) {
   return all;
 }
 
-// Returns what a shell prints on standard output when it runs a line.
+// Returns what a shell prints on standard output when it runs `line`.
 std::string OutputOf(const std::string& line, const Environment& more = {}) {
   Pipe pipe = MakePipe();
   ChildProcess shell(Command{.words = {"sh", "-c", line},

@@ -10,7 +10,7 @@ namespace {
 
 const std::vector<Lengths> kLengths = {{10, 1}, {20, 2}, {30, 3}};
 
-// Makes a trace of two quiet seconds around one with a burst.
+// Returns a trace of two quiet seconds around one second with a burst.
 Trace Bursty() {
   Trace trace;
   trace.models = {"a", "b"};
@@ -43,7 +43,7 @@ TEST(PoissonTest, RatesAndGapsAreThoseOfAPoissonProcess) {
   EXPECT_TRUE(InOrder(t));
   std::map<uint32_t, std::vector<double>> at;
   for (const Arrival& a : t.arrivals) at[a.model].push_back(a.at_s);
-  // Five standard deviations of the count.
+  // The tolerance is five standard deviations of the count.
   EXPECT_NEAR(at[0].size(), 5000, 5 * std::sqrt(5000));
   EXPECT_NEAR(at[1].size(), 15'000, 5 * std::sqrt(15'000));
   // Gaps are exponential: their mean equals their standard deviation.

@@ -8,8 +8,8 @@
 namespace fineserve::workload {
 namespace {
 
-// Makes a request that begins at `begin` and gets its first token after `ttft`
-// and four more every 0.1 s.
+// Returns a request that begins at `begin`, gets its first token after `ttft`,
+// and then four more, one every 0.1 s.
 Outcome Done(double begin, double ttft, uint32_t input = 100) {
   Outcome o;
   o.end = End::kDone;

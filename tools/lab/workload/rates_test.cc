@@ -51,7 +51,7 @@ TEST_F(RateShapesTest, MistakeIsNamed) {
   EXPECT_TRUE(absl::IsNotFound(ReadRateShapes(path_ + "/none").status()));
 }
 
-// Number of requests for the model from `from` to `to`.
+// Returns the number of requests for the model from `from` to `to`.
 size_t Between(const Trace& trace, uint32_t model, double from, double to) {
   size_t count = 0;
   for (const Arrival& a : trace.arrivals) {

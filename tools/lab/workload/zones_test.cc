@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kSlotsOfDay = 144;
 
-// A day of which each hour's rate is its number.
+// Returns a day in which each hour's rate is the hour's number.
 std::vector<double> Hours() {
   std::vector<double> shape(kSlotsOfDay);
   for (size_t i = 0; i < shape.size(); ++i) {

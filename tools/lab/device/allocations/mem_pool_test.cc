@@ -117,7 +117,7 @@ TEST_F(MemPoolTest, RandomTrafficNeverOverlaps) {
           1 + random() % (random() % 8 == 0 ? 3 << 20 : 9000);
       CUdeviceptr address = 0;
       if (pool_.Allocate(bytes, *stream, &address)) continue;
-      // It may have taken over bytes that its own stream freed.
+      // The allocation may have taken over bytes that its own stream freed.
       for (auto next = taken.begin(); next != taken.end();) {
         const auto old = next++;
         if (old->first + old->second.bytes <= address ||

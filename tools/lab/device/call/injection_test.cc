@@ -35,7 +35,7 @@ TEST(InjectionTest, CountingStartsWithTheRule) {
 TEST(InjectionTest, NameMeansEveryVersion) {
   Injection injection;
   ASSERT_TRUE(injection.SetFailures("cuCtxSynchronize@*=719"));
-  // A symbol that is also a name means that symbol alone.
+  // A symbol that is also a name refers only to that symbol.
   EXPECT_EQ(injection.NextFailure(Entry::cuCtxSynchronize),
             CUDA_ERROR_LAUNCH_FAILED);
   EXPECT_EQ(injection.NextFailure(Entry::cuCtxSynchronize_v2), CUDA_SUCCESS);

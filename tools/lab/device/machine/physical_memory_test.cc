@@ -50,8 +50,8 @@ TEST_F(PhysicalMemoryTest, LaterOpenerTakesTheFilesSize) {
   EXPECT_EQ(machine_.Open(2 * kTotal)->TotalBytes(), kTotal);
 }
 
-// Without persistence mode an exported descriptor keeps memory only while some
-// process has the device open.
+// Without persistence mode, an exported descriptor keeps memory alive only
+// while some process has the device open.
 TEST_F(PhysicalMemoryTest, ExportedMemoryDiesWithTheLastOpenerOrPersists) {
   for (const bool is_persistent : {false, true}) {
     const auto open = [&] { return machine_.Open(kTotal, is_persistent); };
@@ -188,7 +188,7 @@ TEST_F(PhysicalMemoryTest, FreeMemoryInPiecesIsGivenAsOne) {
   EXPECT_EQ(memory->UsedBytes(), kTotal - kUnit);
 }
 
-// A context's hold on memory, for as long as the test keeps it.
+// Returns a context's hold on memory, which lasts as long as the test keeps it.
 std::shared_ptr<const void> NewContext(PhysicalMemory& memory,
                                        uint64_t bytes = 0) {
   std::shared_ptr<const void> upkeep;
@@ -217,7 +217,7 @@ TEST_F(PhysicalMemoryTest, ClientsAreThoseWithAContext) {
 TEST_F(PhysicalMemoryTest, ClientThatDiesWithItsContextLeavesTheList) {
   auto client = machine_.Open(kTotal);
   const auto onlooker = machine_.Open(kTotal);
-  // As in a process that is killed, nothing runs the context's end.
+  // Nothing runs the context's end, as in a process that is killed.
   static const auto* const never_ended = new auto(NewContext(*client));
   EXPECT_NE(*never_ended, nullptr);
   EXPECT_EQ(onlooker->Clients().size(), 1u);
@@ -256,7 +256,7 @@ TEST_F(PhysicalMemoryTest, ClientUsesWhatItAllocatedAndNotWhatItImported) {
   EXPECT_EQ(used(), 0u);
 }
 
-// Two processes at random; the model is the owner of each range.
+// Two processes act at random. The model records the owner of each range.
 TEST_F(PhysicalMemoryTest, RandomTrafficNeverOverlapsAndAlwaysAddsUp) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);

@@ -13,7 +13,8 @@ namespace {
 
 class RangeLocksTest : public ::testing::Test {
  protected:
-  // A fresh description of the same file: another process, to the kernel.
+  // Opens a fresh description of the same file, which the kernel treats as
+  // another process's.
   Descriptor Open() { return machine_.Folder().OpenFile(0, "memory"); }
 
   TestMachine machine_;
@@ -48,7 +49,7 @@ TEST_F(RangeLocksTest, FirstFitSkipsWhatIsLocked) {
   EXPECT_EQ(FindUnlocked(probe.get(), 12, 13), std::nullopt);
 }
 
-// Against a byte map: several owners, overlaps, any order.
+// Compares with a byte map: several owners, overlaps, any order.
 TEST_F(RangeLocksTest, SearchAndCountAgreeWithAByteMap) {
   constexpr uint64_t kLimit = 64;
   const unsigned seed = std::random_device()();

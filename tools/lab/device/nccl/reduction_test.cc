@@ -41,7 +41,8 @@ TEST(Number, HalvesHaveTheirStandardsValues) {
   EXPECT_EQ(FloatOfBfloat16(0xc020), -2.5f);
 }
 
-// Between two neighbours the nearer one wins, and the even one in the middle.
+// Expects that a value between two neighbours is rounded to the nearer one, and
+// a value in the middle to the even one.
 template <typename ToFloat, typename FromFloat>
 void ExpectNearest(uint16_t last, ToFloat to_float, FromFloat from_float) {
   for (uint16_t low = 0; low < last; ++low) {
@@ -57,7 +58,8 @@ void ExpectNearest(uint16_t last, ToFloat to_float, FromFloat from_float) {
 
 TEST(Number, HalvesAreRoundedToTheNearest) {
   ExpectNearest(0x7bff, FloatOfFloat16, Float16OfFloat);
-  // From 2^-126 on: single precision has no room between smaller ones.
+  // The range begins at 2^-126, because single precision has no room between
+  // smaller values.
   for (const uint16_t low : {0x0080, 0x3f80, 0x3f81, 0x4000, 0x7f00}) {
     const float below = FloatOfBfloat16(low);
     const float middle =

@@ -79,8 +79,8 @@ TEST(StreamTest, RevivedContextForgetsItsDeath) {
   context.Destroy();
 }
 
-// The legacy rule: work on the default stream never overlaps work on a blocking
-// stream. Each operation counts itself in and out.
+// By the legacy rule, work on the default stream never overlaps work on a
+// blocking stream. Each operation counts itself in and out.
 TEST(StreamTest, DefaultStreamNeverOverlapsBlockingStreams) {
   Context context(0);
   const auto legacy = context.default_stream();

@@ -9,8 +9,8 @@
 namespace fineserve::sim {
 namespace {
 
-// True if all can be on time on one machine: the work of every interval fits
-// into its length, which for one machine with preemption is enough.
+// True if all jobs can be on time on one machine: the work of every interval
+// fits into its length, which is sufficient for one machine with preemption.
 bool Fits(const std::vector<Job>& jobs) {
   for (const Job& from : jobs) {
     for (const Job& to : jobs) {

@@ -8,7 +8,8 @@
 namespace fineserve::sim {
 namespace {
 
-// Two GPUs; "both" has an engine on each, "one" and "two" on one of them.
+// Two GPUs: model "both" has an engine on each, "one" has one on the first and
+// "two" one on the second.
 World TwoGpus(const std::string& policy, const std::vector<double>& slowdown,
               bool same_slo) {
   config::Fleet fleet;

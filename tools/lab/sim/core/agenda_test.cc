@@ -24,7 +24,7 @@ TEST(AgendaTest, FirstInTimeAndThenInNumberGoesFirst) {
     std::mt19937 random(actors);
     for (int i = 0; i < 2000; ++i) {
       const uint32_t actor = random() % actors;
-      // Few different times, so that many are equal.
+      // There are few different times, so that many are equal.
       const Micros at =
           random() % 4 == 0 ? kNever : static_cast<Micros>(random() % 8);
       agenda.Set(actor, at);

@@ -1,4 +1,4 @@
-// Fleets whose engines a planner places and moves.
+// Tests fleets whose engines a planner places and moves.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 constexpr double kShiftS = 60;
 
-// Three models of 1 GiB on two GPUs of 8 GiB with pools of 5 GiB.
+// Returns three models of 1 GiB on two GPUs of 8 GiB with pools of 5 GiB.
 config::Fleet ThreeModels() {
   config::Fleet fleet = lead::FleetOf({1, 1, 1}, 2);
   fleet.planner.window_s = 20;
@@ -39,7 +39,8 @@ Site SiteOf() {
   return site;
 }
 
-// All have little to do until kShiftS; then two that share a GPU get busy.
+// All models have little to do until kShiftS. Then two that share a GPU become
+// busy.
 workload::Trace ShiftingLoad(uint64_t seed, double busy) {
   workload::Slots slots;
   slots.seconds = kShiftS;
@@ -90,7 +91,7 @@ TEST(SimPlanRunTest, FirstPlanPlacesModelsThatWereNotStarted) {
   const RunResult r = RunOf(ThreeModels(), trace);
   ASSERT_FALSE(r.plan->steps.empty());
   EXPECT_THAT(r.plan->steps[0].why, HasSubstr("models had no engine"));
-  // The load waits for weights of 1 GiB, too, at 1 GiB/s.
+  // The load also waits until weights of 1 GiB are loaded at 1 GiB/s.
   EXPECT_GE(r.load_began, r.plan->steps[0].at + 3'000'000);
   EXPECT_EQ(NotDone(r), 0u);
   EXPECT_EQ(r.plan->moves, 0u);
@@ -103,8 +104,8 @@ TEST(SimPlanRunTest, ModelThatMovesIsNeverWithoutAnEngine) {
   EXPECT_EQ(NotDone(r), 0u) << "there is room for all, moves or not";
 }
 
-// A claim about figures, whose overload costs minutes under a sanitizer; the
-// tests beside it run the same code.
+// This test checks figures, and its overload takes minutes under a sanitizer.
+// The tests beside it run the same code.
 #if !defined(FINESERVE_SANITIZED)
 TEST(SimPlanRunTest, ReplanningKeepsMoreOnTimeThanAFrozenPlan) {
   const workload::Trace trace = ShiftingLoad(1, 18);

@@ -10,8 +10,8 @@
 namespace fineserve::sim {
 namespace {
 
-// Under sanitizers, which look for other errors, the books are not compared at
-// each event, fewer runs are, and what is only statistics is left out.
+// Sanitizers look for other errors. With them, the books are not compared at
+// each event, fewer runs are made, and purely statistical checks are left out.
 #if defined(FINESERVE_SANITIZED)
 constexpr bool kChecks = false;
 constexpr uint64_t kSeeds = 1;
@@ -20,8 +20,8 @@ constexpr bool kChecks = true;
 constexpr uint64_t kSeeds = 6;
 #endif
 
-// Two models of 8B, FP16 and FP8, on one GPU: 4 KiB and 2 KiB a token, so that
-// a slab of 2 MiB holds 512 and 1,024 tokens.
+// Two models of 8B, FP16 and FP8, on one GPU. A token takes 4 KiB and 2 KiB, so
+// that a slab of 2 MiB holds 512 and 1,024 tokens.
 config::Fleet TwoModels(const std::string& policy = "fineserve") {
   config::Fleet fleet;
   fleet.policy = policy;
@@ -120,11 +120,12 @@ TEST(SimRunTest, AnotherSeedGivesAnotherResult) {
             TextWithCounters(RunOf(world, Load(10, 10, 2))));
 }
 
-// Answers are longer than the scheduler can expect, as no client says how long.
+// Answers are longer than the scheduler can expect, because no client states
+// their length.
 TEST(SimRunTest, TightPoolPassesSlabsOnAndPreemptsAndStillAllEnd) {
   workload::Trace trace = workload::Poisson(
       {{"fp16", 3}, {"fp8", 3}}, 20, {{100, 20}, {100, 2500}, {1200, 60}}, 3);
-  // At first one model has the pool, then the other.
+  // One model has the pool at first, and then the other.
   for (workload::Arrival& a : trace.arrivals) a.model = a.at_s > 10;
   const World world = *MakeWorld(TwoModels("fcfs"), SiteOf(30));
   RunOptions options;
@@ -140,8 +141,8 @@ TEST(SimRunTest, TightPoolPassesSlabsOnAndPreemptsAndStillAllEnd) {
 }
 
 #if !defined(FINESERVE_SANITIZED)
-// An M/D/1 queue: each prompt is one step of 48 ms, and nothing is decoded.
-// Its mean wait is ρ · D / (2 · (1 − ρ)) (Pollaczek–Khinchine).
+// The engine is an M/D/1 queue: each prompt is one step of 48 ms, and nothing
+// is decoded. Its mean wait is ρ · D / (2 · (1 − ρ)) (Pollaczek–Khinchine).
 TEST(SimRunTest, OneEngineWaitsAsAQueueOfConstantServiceDoes) {
   for (const double load : {0.4, 0.7}) {
     config::Fleet fleet = TwoModels("fcfs");
@@ -188,7 +189,8 @@ TEST(SimRunTest, PrefixHitsShortenThePrefill) {
 }
 
 TEST(SimRunTest, ProxyEstimatesPromptsFromTheirTextUntilItHasLearnt) {
-  // 24 ms by its tokens; twice as many by a first guess of 4 bytes a token.
+  // The prompt takes 24 ms by its tokens, and twice that by a first guess of 4
+  // bytes per token.
   config::Fleet fleet = TwoModels();
   fleet.models[0].slo_ttft_ms = 35;
   Site site = SiteOf(64);
@@ -272,7 +274,8 @@ TEST(SimRunTest, WithoutRatesTheLeastWaitTakesTheRequest) {
 }
 
 TEST(SimRunTest, RequestThatOneGpuRefusesGoesToTheNext) {
-  // All go to the first, as the second has no rate to speak of.
+  // All requests first go to the first GPU, because the second has a negligible
+  // rate.
   const World world = *MakeWorld(OneModelOnTwoGpus(1, 1e-9), SiteOf(96));
   const RunResult r = RunOf(world, OnlyFp16(60));
   EXPECT_GT(r.gpus[1].tokens, r.gpus[0].tokens / 4);
@@ -280,8 +283,9 @@ TEST(SimRunTest, RequestThatOneGpuRefusesGoesToTheNext) {
 
 // --- Replicas ---
 
-// `models` on each of `gpus`: engines of four sequences whose answers take a
-// second. `central`: the same engines, of one daemon that sees them all.
+// Returns a world with `models` on each of `gpus` GPUs: engines of four
+// sequences whose answers take a second. `central`: the same engines belong to
+// one daemon that sees them all.
 World Replicas(uint32_t gpus, uint32_t models, bool central, double rate) {
   config::Fleet fleet;
   Site site;
@@ -329,7 +333,7 @@ double ReplicasOnTime(const ReplicasCase& c, bool central, double rate) {
 
 class ReplicasTest : public ::testing::TestWithParam<ReplicasCase> {};
 
-// Nothing knows better than one queue that sees when any engine is free.
+// One queue that sees when any engine is free is the best reference.
 TEST_P(ReplicasTest, ManyDaemonsDoAsWellAsOneQueue) {
   const double central = ReplicasOnTime(GetParam(), /*central=*/true, 0);
   for (const double rate : {0., 1.}) {

@@ -11,7 +11,8 @@ namespace {
 using sched::RequestId;
 using testing::HasSubstr;
 
-// A pool of `slabs` slabs of 2 MiB; 4 KiB a token, so 512 tokens a slab.
+// Returns a pool of `slabs` slabs of 2 MiB. A token takes 4 KiB, so a slab
+// holds 512 tokens.
 GpuSetup OneEngine(uint32_t slabs) {
   GpuSetup setup;
   const sched::Profile profile{8000, 40, 60};
@@ -28,7 +29,7 @@ GpuSetup OneEngine(uint32_t slabs) {
   return setup;
 }
 
-// Runs until nothing is to be done, or until `end`.
+// Runs until there is nothing to do, or until `end`.
 std::vector<News> RunUntil(Gpu* gpu, Micros end) {
   std::vector<News> all;
   while (gpu->next() <= end) {
@@ -66,7 +67,7 @@ TEST(GpuTest, SlabsAreFilledBeforeTheyAreLeasedAgain) {
   setup.models.push_back(setup.models[0]);
   setup.engines[0].longest_tokens = setup.engines[1].longest_tokens = 512;
   const auto gpu = *Gpu::Create(setup);
-  // "a" takes what "b" does not need, and "b" gets it back.
+  // "a" takes the slabs that "b" does not need, and "b" gets them back.
   gpu->Submit({RequestId{1}, 0, 500, 2, 500, 2, 0, 0});
   RunUntil(gpu.get(), 5'000'000);
   const uint64_t before = gpu->counters().slabs_leased;
@@ -87,8 +88,8 @@ TEST(GpuTest, SlabAskedBackIsReturnedDuringTheStep) {
   setup.engines[0].step_time.profile.base_us = 900'000;
   setup.slowdown.factors = {1};
   const auto gpu = *Gpu::Create(setup);
-  // "a" takes all but "b"'s floor, uses one slab, and is in a long step when
-  // "b" wants more than its floor.
+  // "a" takes everything but the floor of "b", uses one slab, and is in a long
+  // step when "b" wants more than its floor.
   gpu->Submit({RequestId{1}, 0, 500, 1, 500, 1, 0, 0});
   RunUntil(gpu.get(), 200'000);
   EXPECT_EQ(gpu->counters().slabs_returned, 0u);
@@ -99,7 +100,7 @@ TEST(GpuTest, SlabAskedBackIsReturnedDuringTheStep) {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-// Three models of 40 MiB, of which one or two fit beside a pool.
+// Returns three models of 40 MiB, of which one or two fit beside a pool.
 GpuSetup MoreThanFit(evict::EvictionPolicy policy) {
   GpuSetup setup = OneEngine(50);
   setup.models[0].slo_ttft = 5'000'000;
@@ -188,8 +189,8 @@ TEST(GpuTest, ModelsThatAreNeverIdleGiveWay) {
   EXPECT_EQ(gpu->next(), kNever) << "it comes to rest";
 }
 
-// With the same requests as above the longest idle leaves just before it is
-// needed.
+// With the same requests as above, the engine that has been idle longest leaves
+// just before it is needed.
 TEST(GpuTest, KnownRequestFindsItsEngineThere) {
   GpuSetup setup = MoreThanFit(evict::EvictionPolicy::kLru);
   setup.eviction->next_request = [](uint32_t model, Micros now) {
@@ -218,8 +219,8 @@ TEST(GpuTest, NeighbourSlowsTheStepThatIsUnderWay) {
   setup.engines[1].model = 1;
   setup.models.push_back(setup.models[0]);
   const auto gpu = *Gpu::Create(setup);
-  // 28 ms alone. "b" comes after 10 ms, so 18 ms are left, and "b" has
-  // 28 ms to do: both go half as fast.
+  // A step takes 28 ms alone. "b" arrives after 10 ms, so "a" has 18 ms left,
+  // and "b" has 28 ms to do: both run at half speed.
   gpu->Submit({RequestId{1}, 0, 500, 1, 500, 1, 0, 0});
   RunUntil(gpu.get(), 1);
   gpu->Submit({RequestId{2}, 1, 500, 1, 500, 1, 10'000, 10'000});

@@ -11,8 +11,8 @@ namespace {
 
 constexpr Micros kSecond = 1'000'000;
 
-// A GPU with room for the weights of one engine beside its pool, and places of
-// two.
+// The GPU has room for the weights of one engine beside its pool, and places
+// for two.
 class HandTest : public testing::Test {
  protected:
   HandTest() {
@@ -58,7 +58,7 @@ class HandTest : public testing::Test {
   Gpus gpus_;
 };
 
-// Its context stays beside the pool while it rests.
+// The engine's context stays beside the pool while the engine rests.
 TEST_F(HandTest, EngineThatRestsComesBackUnlessThePlanHasItEnd) {
   setup_.places[0].engine.may_evict = true;
   setup_.places[0].context_bytes = 60;

@@ -50,7 +50,8 @@ TEST(BalancePropertyTest, PiecesKeepEveryTokenAndCostAlike) {
     ASSERT_DOUBLE_EQ(kept, tokens);
     if (pieces.size() != 2) continue;
     const double first = kCost.Us(pieces[0]), second = kCost.Us(pieces[1]);
-    // One token's cost, and the γ that a split chunk has twice.
+    // The tolerance is one token's cost, and the γ that a split chunk pays
+    // twice.
     ASSERT_NEAR(first, second, 2 * kCost.gamma + 500);
   }
 }

@@ -34,7 +34,7 @@ ClusterSetup Two(Overload overload) {
   return s;
 }
 
-// A burst that asks for more than both have.
+// A burst that asks for more than both replicas have.
 Trace Burst(uint64_t seed, int requests = 120) {
   std::mt19937_64 random(seed);
   Trace trace;

@@ -12,7 +12,7 @@ namespace {
 
 using sched::RequestId;
 
-// A step takes 1,000 µs, plus 10 µs a prompt token and 100 µs a sequence.
+// A step takes 1,000 µs, plus 10 µs per prompt token and 100 µs per sequence.
 constexpr StepTime kTimes{{1000, 10, 100}};
 constexpr uint32_t kBlockTokens = 4;
 
@@ -26,8 +26,8 @@ struct Alone {
       : kv(1), engine({chunk, batch, kBlockTokens}, kTimes, &kv) {
     kv.Link(0, blocks);
   }
-  // Takes one step, or a run of up to `most`. Returns its duration in µs; 0: it
-  // had nothing to do.
+  // Takes one step, or a run of up to `most` steps. Returns its duration in µs;
+  // 0 if there was nothing to do.
   Micros Step(uint32_t most = 1) {
     tokens.clear();
     if (!engine.Plan()) return 0;

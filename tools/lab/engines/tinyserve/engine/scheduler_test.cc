@@ -35,7 +35,7 @@ class SchedulerTest : public ::testing::Test {
     for (uint32_t i = 0; i < prompt; ++i) sequence->Append(i);
     scheduler_->Add(std::move(sequence));
   }
-  // Runs a step as the engine does. Returns (id, tokens) of its work.
+  // Runs a step as the engine does. Returns the (id, tokens) of its work.
   std::vector<std::pair<uint64_t, uint32_t>> Step() {
     std::vector<std::pair<uint64_t, uint32_t>> done;
     for (const Work& work : scheduler_->Schedule()) {
@@ -85,7 +85,8 @@ TEST_F(SchedulerTest, LastStartedIsPreemptedAndComputedAgainFromItsPrompt) {
   Add(1, 8);
   Add(2, 7);
   EXPECT_THAT(Step(), ElementsAre(Pair(1, 8), Pair(2, 7)));
-  // Both would need a third block in the end; the first asks for it first.
+  // Both sequences would need a third block in the end. The first one asks for
+  // it first.
   EXPECT_THAT(Step(), ElementsAre(Pair(1, 1)));
   EXPECT_EQ(scheduler_->preemptions(), 1u);
   EXPECT_EQ(scheduler_->waiting(), 1u);
@@ -115,8 +116,8 @@ TEST_F(SchedulerTest, RemovedSequencesBlocksAreFreeWhereverItWas) {
   EXPECT_EQ(blocks_->used_blocks(), 0u);
 }
 
-// The blocks that it could use are known before it asks for them, so that
-// leases can come.
+// The scheduler announces the blocks that it could use before it asks for them,
+// so that leases can arrive.
 TEST_F(SchedulerTest, BlocksAreExpectedForAStepAndForAllThatWait) {
   class Expecting : public OwnBlocks {
    public:
@@ -138,8 +139,8 @@ TEST_F(SchedulerTest, BlocksAreExpectedForAStepAndForAllThatWait) {
   scheduler_.reset();
 }
 
-// Random requests on few blocks: in every step no block is in two hands, each
-// sequence's blocks hold what it computes, the budget is kept, and in the end
+// Random requests on few blocks: in every step, no block is used twice, each
+// sequence's blocks hold what it computes, and the budget is kept. In the end,
 // every request has been served.
 TEST_F(SchedulerTest, RandomRequestsAreAllServedWithBlocksOfTheirOwn) {
   unsigned seed = 0;

@@ -1,6 +1,6 @@
-// vLLM 0.32.0's output for the same answers: its response models filled with
-// these values and dumped as its server dumps them (pydantic's model_dump_json;
-// chunks with exclude_unset), recorded once.
+// vLLM 0.32.0's output for the same answers: its response models were filled
+// with these values and dumped as its server dumps them (pydantic's
+// model_dump_json; chunks with exclude_unset), recorded once.
 
 #include "tools/lab/engines/tinyserve/http/openai_shapes.h"
 

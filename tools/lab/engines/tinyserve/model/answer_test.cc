@@ -98,7 +98,7 @@ TEST(AnswerTest, LongerAnswerBeginsWithTheShorter) {
   EXPECT_EQ(longer, ExpectedAnswer("m", {5}, wanted));
 }
 
-// A prompt whose answer ends early, found by trying.
+// The prompt, found by trying, has an answer that ends early.
 TEST(AnswerTest, AnswerEndsWhereTheModelChoosesUnlessItMayNot) {
   Token prompt = 1;
   std::vector<Token> answer;
