@@ -28,9 +28,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Answer = std::function<std::string(const wire::MessageT&)>;
-
 // Returns a daemon's answer to a message; empty if there is none.
+using Answer = std::function<std::string(const wire::MessageT&)>;
 
 // A daemon's admission socket that this process plays.
 class PlayedDaemon {
