@@ -1,5 +1,5 @@
-"""Arguments and JSON of the benches in Python, as bench/report/report.h for those
-in C++."""
+"""Arguments and JSON reports of the Python benches, like bench/report/report.h
+for the C++ benches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(name: str, question: str) -> argparse.ArgumentParser:
-    """The parser of the bench `name`; `question` is its module's docstring."""
+    """Returns the argument parser of the bench `name`; `question` is the
+    docstring of the bench's module."""
     made = _Parser(
         prog=f"scripts/bench {name}",
         description=question,
@@ -43,7 +44,7 @@ def parser(name: str, question: str) -> argparse.ArgumentParser:
 def add_parts(
     made: argparse.ArgumentParser, parts: Sequence[str], rounds: int
 ) -> None:
-    """--rounds and --only, for a bench of several parts."""
+    """Adds --rounds and --only, for a bench of several parts."""
     made.add_argument(
         "--rounds",
         type=int,
@@ -59,8 +60,8 @@ def run_parts(
     parts: Iterable[Callable[[Any, "Report"], None]],
     only: str | None,
 ) -> None:
-    """Runs each part, or the one called `only`, on a machine of its own: a
-    unittest.TestCase, which cleans up behind it."""
+    """Runs each part, or only the part called `only`, on a fresh `machine`, a
+    unittest.TestCase that cleans up after the part."""
     try:
         for part in parts:
             if only not in (None, part.__name__):
@@ -77,7 +78,8 @@ def run_parts(
 
 
 class Report:
-    """A bench's figures and claims, which it prints as they come."""
+    """Collects a bench's figures and claims, and prints each when it is
+    added."""
 
     def __init__(self) -> None:
         self.figures: dict[str, Any] = {}
@@ -106,7 +108,7 @@ class Report:
         )
 
     def write(self, path: pathlib.Path | None, name: str, **versions: str) -> None:
-        """To the file of --json, if there is one."""
+        """Writes the report to the file of --json, if there is one."""
         if path is None:
             return
         document = {

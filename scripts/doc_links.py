@@ -43,7 +43,8 @@ def broken_links(page: pathlib.Path, text: str) -> list[str]:
 
 
 def missing_paths(page: pathlib.Path, text: str, names: set[str]) -> list[str]:
-    """`names`: of all sources, since a file is named in full only once."""
+    """Returns an error for each quoted path that does not exist. `names`: the
+    names of all sources, because a page gives a file's full path only once."""
     found = []
     for quoted in QUOTED.findall(text):
         in_tree = quoted.split("/")[0] in TOP and "/" in quoted

@@ -25,7 +25,8 @@ FLOORS = (
     "tools/openai",
     "tools/fsctl",
     "tools/up",
-    # Code in strangers' processes, in the order of its calls.
+    # Code that runs in strangers' processes, in the order in which it is
+    # called.
     "shim",
     "shim/host",
     "shim/classify",
@@ -38,7 +39,7 @@ FLOORS = (
     "shim/redirect",
     "shim/eviction",
     "shim/hooks",
-    # The laboratory: nothing that ships includes it.
+    # The laboratory: shipped code does not include it.
     "tools/lab/process",
     "tools/lab/stage",
     "tools/lab/svg",
@@ -54,8 +55,9 @@ FLOORS = (
 )
 ABI = {"kernels/driver", "daemon/contract/abi"}
 DECIDES = ABI | {"daemon/base", "daemon/contract/verdict", "daemon/scheduling"}
-# Floors that see less than all below: the shim is libc and the contract, the
-# emulated device and the engines know no daemon, and what decides has no sockets.
+# Floors that may include less than everything below them: the shim includes
+# only libc and the contract, the emulated device and the engines know no
+# daemon, and code that decides has no sockets.
 ONLY = {
     "shim": ABI | {"shim"},
     "tools/lab/process": {"kernels/driver"},
@@ -71,7 +73,7 @@ ONLY = {
 # The headers of kernels/driver that the contract may use: they do not depend on
 # a driver.
 ABI_MAY_USE = {"kernels/driver/descriptor.h", "kernels/driver/rounding.h"}
-# Tests and fixtures may use these besides.
+# Tests and fixtures may also use these folders.
 FIXTURES = ("daemon/scheduling/global/testdata", "shim/testdata", "tools/lab/process")
 FREE = ("scripts/precompiled.h",)
 # Generated headers. Each belongs to the folder in its path.
@@ -82,7 +84,7 @@ GENERATED = {
 
 INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
 
-# Names of the standard library by header.
+# The names of the standard library, by header.
 STANDARD = {
     "algorithm": r"std::(min|max|sort|clamp|any_of|all_of|none_of|find_if)\b",
     "array": r"std::array\b",

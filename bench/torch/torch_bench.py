@@ -78,7 +78,8 @@ def ask(process: subprocess.Popen[str], loop: str) -> float:
 
 def measure(rounds: int, folder: str) -> dict[str, list[tuple[float, float]]]:
     """Returns (plain, shim) ns per allocation, by loop and round. The order of
-    the two alternates. The first round warms up and does not count."""
+    the two alternates from round to round. The first round is a warm-up and
+    does not count."""
     workers = [worker(False, folder), worker(True, folder)]
     pairs: dict[str, list[tuple[float, float]]] = {loop: [] for loop in LOOPS}
     for i in range(rounds + 1):

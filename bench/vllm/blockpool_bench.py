@@ -84,7 +84,7 @@ class Workload:
             if isinstance(pool, LeasedBlockPool)
             else None
         )
-        # Warm up; with hashes, until every block is cached.
+        # Warms up; with hashes, until every block is cached.
         for _ in range(3):
             for _ in range(pool.get_num_free_blocks() // 64):
                 self.run(64, 1)
@@ -173,8 +173,9 @@ def sample(args: argparse.Namespace) -> Samples:
                 calls = max(8, 1024 // n)
                 for _ in range(args.rounds):
                     for which in next(orders):
-                        # CPython specialises vLLM's methods for the class of
-                        # the pool; an engine has only one.
+                        # Each pool warms up before it is timed: CPython
+                        # specialises vLLM's methods for the class of the pool,
+                        # and an engine has only one class.
                         loads[which].run(n, SPECIALISING_CALLS)
                         get_ns, free_ns = loads[which].run(n, calls)
                         loads[which].enter_schedule()

@@ -50,8 +50,8 @@ class _Timer:
 
 
 def measure(running: int, steps: int) -> dict[str, float]:
-    """µs a step with `running` requests: vLLM's own, the plugin's part, and the
-    ratio of a step with the plugin to one without."""
+    """Returns the µs per step with `running` requests: vLLM's own part, the
+    plugin's part, and the ratio of a step with the plugin to a step without."""
     inner, outer = _Timer(), _Timer()
     originals = {name: vars(Scheduler)[name] for name in METHODS}
     for name, method in originals.items():

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Time (monotonic, s), tokens generated, requests that wait, slabs that blocks
-# come from (0 without leases).
+# Time (monotonic, s), number of tokens generated, number of waiting requests,
+# number of slabs that blocks come from (0 without leases).
 Step = tuple[float, int, int, int]
 
 _steps: list[Step] = []
@@ -45,11 +45,12 @@ def register() -> None:
 
 
 def install() -> None:
-    """From now on steps are recorded."""
+    """Records every step from now on."""
     from fineserve_vllm.engine_leases import EngineLeases
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    # The outermost wrapper: also of what the plugin has wrapped.
+    # This is the outermost wrapper, so it also covers what the plugin has
+    # wrapped.
     schedule = Scheduler.schedule
 
     @functools.wraps(schedule)
@@ -88,7 +89,8 @@ def _timed(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def take() -> dict[str, Any]:
-    """The steps since the last call, and what leases took of each in µs."""
+    """Returns the steps since the last call, and the mean time in µs that
+    leases took of each step."""
     global _plugin_ns
     steps = _steps.copy()
     taken = {

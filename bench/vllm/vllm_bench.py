@@ -78,7 +78,8 @@ from gpu_machine import (  # noqa: E402
 
 
 class Billion(Model):
-    """Llama's sizes at a billion parameters, which vLLM makes up."""
+    """A model of Llama's shape with a billion parameters, whose weights vLLM
+    makes up."""
 
     def make(self, folder: pathlib.Path) -> str:
         from transformers import LlamaConfig
@@ -112,15 +113,15 @@ SERVE_SLABS = 16  # of KV for each engine of `serve`
 WAYS = ("plain", "whole", "view", "on_demand", "plain_again")
 COMPARED = ("plain", "view", "plain_again")  # by `ranks` and `features`
 RANKS = 2
-# A round's requests, and tokens of each.
+# Number of requests in a round, and of tokens that each request generates.
 COMPARED_REQUESTS, COMPARED_TOKENS = 8, 48
 FEATURES: dict[str, dict[str, Any]] = {
     "offloading": {"kv_offloading_size": 0.125},  # GiB
     "sleep": {"enable_sleep_mode": True},
 }
-# For `idle`: the number of requests of each engine, its prompts' lengths and
-# the tokens that it generates. The neighbour's end together, with half of the
-# pool.
+# For `idle`: the number of requests of each engine, the lengths of its prompts
+# and the number of tokens that it generates. The neighbour's requests end at
+# the same time and use half of the pool.
 BUSY = (72, (40, 250), 48)
 NEIGHBOUR = (6, (150, 150), 160)
 
@@ -233,7 +234,7 @@ def start_pools(site: Site, gpus: int) -> None:
 def compare(
     site: Site, report: Report, part: str, its: dict[str, Any]
 ) -> None:
-    """`its`: arguments of the engines of all ways."""
+    """`its`: arguments of the engines, the same for all ways."""
     files = {way: pathlib.Path(site.folder) / f"{part}-{way}" for way in COMPARED}
     engines = {}
     for way in COMPARED:
@@ -283,13 +284,15 @@ def compare(
 
 
 def _probed(file: pathlib.Path) -> tuple[int, int]:
-    """Steps so far, and ns that leases have taken of them."""
+    """Returns the number of steps so far, and the ns that leases have taken of
+    those steps."""
     lines = file.read_text().split() if file.exists() else []
     return (int(lines[-2]), int(lines[-1])) if lines else (0, 0)
 
 
 def _ratios_to_plain(rates: dict[str, list[float]]) -> dict[str, list[float]]:
-    """By way, round by round, to the mean of the two that are the same."""
+    """Returns, by way and round, the ratio of the rate to the mean rate of the
+    two plain engines."""
     plain = [
         statistics.mean(both)
         for both in zip(rates["plain"], rates["plain_again"])
@@ -312,7 +315,8 @@ def step(report: Report) -> None:
 
 
 def tokens_per_s(steps: list[Any], begin: float, end: float) -> float:
-    """While requests waited, so that each step has all it has KV for."""
+    """Returns the rate over the steps in which requests waited, because each of
+    those steps uses all the KV that it has."""
     within = [s for s in steps if begin <= s[0] <= end and s[2] > 0]
     if len(within) < 2:
         return 0.0

@@ -1,5 +1,5 @@
-"""A fleet file of tools/deploy/examples as real processes on the emulated GPU:
-fineserved for each of its GPUs, `fsctl up`, fineserve-proxy."""
+"""Runs a fleet file of tools/deploy/examples as real processes on the emulated
+GPU: one fineserved per GPU, `fsctl up` and fineserve-proxy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/lab/
 
 from stage import Machine, free_port, http_answer  # noqa: E402
 
-# Is at the path where the examples expect vLLM, and takes its command line.
+# Stands in for vLLM: this script is at the path where the examples expect vLLM,
+# and takes vLLM's command line.
 _VLLM = """#!/bin/sh
 [ "$1" = serve ] || exit 64
 shift 2
@@ -30,7 +31,7 @@ while [ $# -gt 0 ]; do
 done
 exec {bin}/tinyserve --model "$model" --port "$port" --speed 20
 """
-# Replaces the control program of NVIDIA's MPS, which only a driver brings.
+# Replaces the control program of NVIDIA's MPS, which comes only with a driver.
 _MPS = """#!/bin/sh
 [ "$#" = 0 ] && cat
 echo "$CUDA_MPS_PIPE_DIRECTORY $*" >>{folder}/mps.calls
@@ -53,7 +54,8 @@ class FleetSite(Machine):
         path.chmod(0o755)
 
     def adapt(self, example: pathlib.Path) -> pathlib.Path:
-        """A copy whose programs, ports and GPUs are those of this machine."""
+        """Returns a copy of the example that uses this machine's programs,
+        ports and GPUs."""
         text = example.read_text()
         text = text.replace("/usr/libexec/fineserve/tinyserve", f"{self.bin}/tinyserve")
         text = text.replace("/opt/vllm/bin/vllm", f"{self.folder}/vllm")
@@ -76,8 +78,8 @@ class FleetSite(Machine):
         self.wait_for("fineserved serves", lambda: len(self.uuids()) == self._gpus)
 
     def start_replaceable_daemon(self) -> pathlib.Path:
-        """One under --supervise, whose program `fsctl upgrade` may replace;
-        returns the program that it was copied from."""
+        """Starts a daemon under --supervise, whose program `fsctl upgrade` may
+        replace. Returns the program that it was copied from."""
         installed = self.folder / "installed"
         (installed / "bin").mkdir(parents=True)
         (installed / "lib").symlink_to(self.bin.parent / "lib")
@@ -102,7 +104,7 @@ class FleetSite(Machine):
         self.wait_for("all engines serve", self._all_serve)
 
     def start_proxy(self, fleet: pathlib.Path) -> None:
-        """The one that requests are sent to from now on."""
+        """Starts the proxy that requests are sent to from now on."""
         proxy = self.start(
             *("fineserve-proxy", "--fleet", str(fleet)),
             *("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"),

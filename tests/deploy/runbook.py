@@ -10,7 +10,7 @@ ENTRY = re.compile(r"^## ([a-z-]+)\n\n```console\n\$ (.*)\n((?:.+\n)+?)```$", re
 
 
 def entries() -> dict[str, tuple[str, list[str]]]:
-    """Returns each symptom's command, and the lines that it says."""
+    """Returns each symptom's command and the lines that the command prints."""
     return {
         name: (command, lines.splitlines())
         for name, command, lines in ENTRY.findall(RUNBOOK.read_text())
@@ -18,6 +18,7 @@ def entries() -> dict[str, tuple[str, list[str]]]:
 
 
 def pattern_of(line: str) -> re.Pattern[str]:
-    """Blanks match any blanks, … anything on the line."""
+    """Returns a pattern in which blanks match any blanks, and … matches
+    anything on the line."""
     words = [re.escape(word) for word in line.split()]
     return re.compile(r"[ \t]+".join(words).replace("…", r"[^\n]*?"))

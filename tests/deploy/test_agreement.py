@@ -1,10 +1,9 @@
-"""Outages are made for real, and everything that an operator may ask is asked at
-once: status, models, doctor, the page, /ready, metrics and Prometheus with our
-alerts. All must say the same of it, status with since when, and all must be well
-again after it. The outages of a part happen to one fleet, one after the other.
-Each engine ends in one of them alone: one that ends again within a minute has been
-unwell since the first time.
-"""
+"""Causes real outages and asks every source of an operator at once: status,
+models, doctor, the page, /ready, metrics and Prometheus with our alerts. All
+sources must agree about the outage, status must also say since when, and all
+must be well again afterwards. The outages of a part happen to one fleet, one
+after the other. Each engine ends in only one of them, because an engine that
+ends again within a minute counts as unwell since the first time."""
 
 from __future__ import annotations
 
@@ -40,8 +39,9 @@ from two_machines import TwoMachines
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = SOURCE / "tools/deploy/examples/tinyserve.toml"
 RULES = SOURCE / "tools/monitoring/fineserve.rules.yml"
-# A trouble's time may differ by so much from that of its first sign. A program
-# that waits for a processor sees and gives signs later: see Fleet.waited.
+# The time of a trouble may differ by this much from that of its first sign. A
+# program that waits for a processor sees and gives signs later: see
+# Fleet.waited.
 SLACK_S = 1.0
 _ALERTS_OF_PRESENT = {
     "FineservedAway",
@@ -56,9 +56,10 @@ _ALERTS_OF_PRESENT = {
 
 @dataclasses.dataclass(frozen=True)
 class Word:
-    """The word of each source but status about a fleet; None: it is silent."""
+    """What each source except status says about a fleet. None: the source is
+    silent."""
 
-    # By engine: whether it serves; None: it is not known.
+    # Whether each engine serves, by its name. None: it is not known.
     serves: tuple[tuple[str, bool | None], ...] | None = (
         ("chat", True),
         ("code", True),
@@ -101,9 +102,10 @@ class Status:
 
 
 def waited(*marks: str) -> dict[str, float]:
-    """For how long each thread of some programs was ready to run, and waited for
-    a processor, in s. A busy machine delays them, so a sign is seen late; this
-    says by how much at most. `marks`: values of EMUCUDA_DIR in their environment."""
+    """Returns for how long each thread of some programs was ready to run but
+    waited for a processor, in seconds. On a busy machine these waits delay a
+    sign; they bound the delay. `marks`: values of EMUCUDA_DIR in the programs'
+    environment."""
     words = [f"EMUCUDA_DIR={mark}".encode() for mark in marks]
     so_far = {}
     for process in pathlib.Path("/proc").glob("[0-9]*"):
@@ -118,7 +120,8 @@ def waited(*marks: str) -> dict[str, float]:
 
 
 class Fleet(FleetSite):
-    """A daemon under --supervise, `up`, a proxy, and Prometheus."""
+    """A fleet of a daemon under --supervise, `fsctl up`, a proxy and
+    Prometheus."""
 
     def __init__(
         self, bin_: pathlib.Path, tight: bool, names: NameServer | None = None
@@ -138,14 +141,15 @@ class Fleet(FleetSite):
         self.start_daemon()
         (self.gpu,) = self.uuids()
         self.serve(self.fleet)
-        # When the first sign of the present outage came, by the wall clock: not
-        # before and not after.
+        # The wall-clock times between which the first sign of the present
+        # outage came.
         self.sign = (0.0, 0.0)
         self.prometheus = Prometheus(self)
 
     @contextlib.contextmanager
     def first_sign(self) -> Iterator[None]:
-        """It comes in here; for outages whose `begin` does more."""
+        """Notes that the first sign comes in this context; for outages whose
+        `begin` does more."""
         before = time.time()
         yield
         self.sign = (before, time.time())
@@ -215,7 +219,7 @@ class Fleet(FleetSite):
         return said
 
     def _check_daemons_metrics(self, said: Word) -> None:
-        """They come from where `fsctl models` has it."""
+        """Checks that the daemon's metrics say the same as `fsctl models`."""
         metrics = _get(self.metrics_port, "/metrics")
         if metrics is None or said.serves is None:
             return
@@ -238,7 +242,8 @@ class Fleet(FleetSite):
 
 
 class NameServer:
-    """A client in this process's own network, at the usual port."""
+    """A name server at the usual port, for clients in this process's own
+    network."""
 
     DOMAIN = "fleet.test"
 
@@ -255,7 +260,8 @@ class NameServer:
                 self._socket.sendto(self._reply(query), client)
 
     def _reply(self, query: bytes) -> bytes:
-        """RFC 1035; an IPv6 address is not among the names' records."""
+        """Replies as RFC 1035 says. The names have no records of IPv6
+        addresses."""
         end = query.index(b"\0", 12) + 5
         is_a = query[end - 4 : end - 2] == b"\0\x01"
         known = self.answer != "no such name"
@@ -270,11 +276,12 @@ class NameServer:
 
 
 class NotYet(Exception):
-    """Two looks had a change between them."""
+    """Raised if the sources cannot be compared yet."""
 
 
 class Prometheus:
-    """With our rules, which do not wait here before they fire."""
+    """Runs Prometheus with our rules, without the time that they usually wait
+    before they fire."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._folder = fleet.folder / "prometheus"
@@ -291,8 +298,9 @@ class Prometheus:
         self.watch(fleet)
 
     def watch(self, fleet: Fleet, *more_proxies: int) -> None:
-        """From now on. A proxy that was started again has another port, and the
-        former one's samples would count for five minutes."""
+        """Starts Prometheus on the fleet's present ports, without earlier
+        samples. A restarted proxy has another port, and samples of the former
+        port would count for five minutes."""
         self.close()
         shutil.rmtree(self._folder / "data", ignore_errors=True)
         proxies = [f"127.0.0.1:{port}" for port in (fleet.admin_port, *more_proxies)]
@@ -367,12 +375,12 @@ class Outage:
     word: Word  # of all others, at the same moment
     runbook: str = ""  # its entry, if no other test compares that
     may_alert: frozenset[str] = frozenset()  # besides the word's
-    # By how much more than SLACK_S the time in status may be wrong, for the
-    # reason that design note 0041 has.
+    # How much more than SLACK_S the time in status may be off; design note 0041
+    # has the reason.
     more_slack_s: float = 0
-    # Why it cannot be made here; empty: it can.
+    # Returns why the outage cannot be caused here; empty if it can.
     cannot: Callable[[], str] = lambda: ""
-    # Whether all is not well again after it.
+    # Whether something remains wrong after the outage.
     stays: bool = False
 
 
@@ -404,7 +412,7 @@ def _undrain(fleet: Fleet, _: Any) -> None:
 
 
 def _background(work: Callable[[], None]) -> Callable[[], None]:
-    """Repeats `work` until what it returns is called."""
+    """Repeats `work` in a thread until the returned function is called."""
     ends = threading.Event()
 
     def run() -> None:
@@ -447,7 +455,7 @@ def _kill_again_and_again(fleet: Fleet) -> Callable[[], None]:
 
 
 def _take_port(fleet: Fleet) -> socket.socket:
-    """The engine's, as soon as it has lost it."""
+    """Kills the engine and takes its port as soon as the port is free."""
     port = fleet.port_of("code")
     pid = fleet.pid_of("code")
     with fleet.first_sign():
@@ -470,7 +478,7 @@ def _close(_: Fleet, held: socket.socket) -> None:
 
 
 def _let_it_err(fleet: Fleet) -> Callable[[], None]:
-    """Every second answer is an error."""
+    """Makes every second answer of the engine an error."""
     port = fleet.port_of("chat")
     http_answer(port, "/fault/error", {})
     with fleet.first_sign():
@@ -488,7 +496,7 @@ def _let_it_err(fleet: Fleet) -> Callable[[], None]:
 
 
 def _fill_pool(fleet: Fleet) -> Callable[[], None]:
-    """Both engines get requests whose answers fill their KV."""
+    """Sends both engines requests whose answers fill their KV."""
 
     def ask(model: str) -> None:
         body = {"model": model, "prompt": "x " * 900, "max_tokens": 3000}
@@ -521,8 +529,8 @@ def _miss_slo(fleet: Fleet) -> Callable[[], None]:
 
 
 class Cgroup:
-    """One of this test's own below its own, in the first hierarchy that has
-    `file`."""
+    """A cgroup of this test below the one in which it runs, in the first
+    hierarchy that has one of `files`."""
 
     def __init__(self, *files: str) -> None:
         own = dict(
@@ -558,7 +566,7 @@ class Cgroup:
         (self.folder / file).write_text(str(value))
 
     def remove(self) -> None:
-        """Once its processes have ended."""
+        """Removes the cgroup once its processes have ended."""
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -595,8 +603,8 @@ def _thaw(_: Fleet, frozen: tuple[Cgroup, int]) -> None:
 
 
 def _take_memory(fleet: Fleet) -> Callable[[], None]:
-    """The kernel kills the engine: the requests that it is sent take more than
-    its cgroup has."""
+    """Makes the kernel kill the engine: the requests sent to it take more
+    memory than its cgroup has."""
     cgroup = Cgroup("memory.max", "memory.limit_in_bytes")
     is_v2 = (cgroup.folder / "memory.max").exists()
     cgroup.write("memory.max" if is_v2 else "memory.limit_in_bytes", 16 << 20)
@@ -685,7 +693,7 @@ ENGINES = [
         WELL,
         runbook="pool-exhausted",
     ),
-    # The last minute's requests are remembered.
+    # These outages stay, because the last minute's requests are remembered.
     Outage(
         "an engine errs",
         _let_it_err,
@@ -729,8 +737,8 @@ def _second_proxy(fleet: Fleet) -> Any:
 
 
 def _proxy_with_certificate(fleet: Fleet, days: int, urgent_s: int) -> Any:
-    """One of this fleet that ends TLS. Its certificate ends so many days from
-    now, and is a trouble from `urgent_s` before."""
+    """Starts a proxy of this fleet that terminates TLS. Its certificate expires
+    in `days` days, and counts as a trouble from `urgent_s` before that."""
     cert, key, request = (
         str(fleet.folder / f"tls.{end}") for end in ("pem", "key", "csr")
     )
@@ -800,7 +808,8 @@ def _start_up(fleet: Fleet, _: Any) -> None:
 
 
 def _fill_table(fleet: Fleet, pid: int, left: int) -> tuple[int, tuple[int, int]]:
-    """The process may open so many other files, or none."""
+    """Limits the process to `left` more open files, or to none at all if `left`
+    is 0."""
 
     def limit_of_now() -> int:
         time.sleep(0.1)
@@ -808,7 +817,8 @@ def _fill_table(fleet: Fleet, pid: int, left: int) -> tuple[int, tuple[int, int]
         free = (number for number in itertools.count() if number not in used)
         return next(itertools.islice(free, left, None))
 
-    # Some connections of a moment ago are still to be closed.
+    # Takes the lowest of several looks, because some recent connections are
+    # still being closed.
     limit = min(limit_of_now() for _ in range(20)) if left else 3
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     with fleet.first_sign():
@@ -914,14 +924,15 @@ PROGRAMS = [
         lambda fleet: _fill_table(fleet, fleet.pid_of_program("fineserve-proxy"), 0),
         _empty_table,
         r"proxy.* does not answer.*: its descriptor table is full",
-        # It reaches no engine, either. The connection of Prometheus goes on.
+        # The proxy cannot reach an engine, either. The existing connection from
+        # Prometheus goes on.
         dataclasses.replace(
             _WITHOUT_PROXY,
             serves=(("chat", False), ("code", False)),
             alerts=frozenset({"FineserveEngineAway"}),
         ),
-        # Unless a scrape has timed out, on a busy machine, and its connection
-        # is gone.
+        # The alert may fire if a scrape has timed out on a busy machine,
+        # because its connection is then gone.
         may_alert=frozenset({"FineserveProxyAway"}),
         runbook="descriptors-full",
     ),
@@ -957,8 +968,8 @@ PROGRAMS = [
 
 
 def _start_stray(fleet: Fleet) -> Any:
-    """An engine that no daemon has, as none runs. Its first allocation is the
-    sign."""
+    """Starts an engine while no daemon runs, so that no daemon has it. Its
+    first allocation is the sign."""
     with fleet.first_sign():
         stray = fleet.start(
             *("fsctl", "run", "--no-daemon", "--kv-size", "32MiB"),
@@ -985,7 +996,8 @@ DAEMON = [
         r"daemon \d+ .* does not answer; .* is stopped by a signal",
         _WITHOUT_DAEMON,
     ),
-    # A reserve is left (kReservedDescriptors). Links to proxies and engines go on.
+    # A reserve of descriptors is left (kReservedDescriptors). Links to proxies
+    # and engines go on.
     Outage(
         "the daemon's descriptor table is full",
         lambda fleet: _fill_table(fleet, fleet.daemon_pid(), 8),
@@ -993,7 +1005,7 @@ DAEMON = [
         r"daemon \d+ .* does not answer; .*its descriptor table is full",
         but(serves=None, daemon_is_well=False),
     ),
-    # Nothing mends the following ones while engines live in the pool.
+    # Nothing can repair the following outages while engines live in the pool.
     Outage(
         "the supervisor is killed",
         lambda fleet: fleet.stop("fineserved", signal.SIGKILL),
@@ -1021,7 +1033,7 @@ DAEMON = [
 ]
 
 def _restart_askers(fleet: Fleet) -> None:
-    """Programs keep an address that they know."""
+    """Restarts the programs, because they keep an address that they know."""
     _kill_proxy(fleet)
     _kill_up(fleet)
     fleet.start("fsctl", "up", str(fleet.fleet))
@@ -1075,13 +1087,14 @@ def agrees_with_runbook(fleet: Fleet, entry: str) -> bool:
 
 
 def lateness(before: dict[str, float], now: dict[str, float]) -> float:
-    """The answers to what has waited in between."""
+    """Returns for how long all threads waited between two results of waited(),
+    in seconds."""
     return sum(max(0, s - before.get(thread, 0)) for thread, s in now.items())
 
 
 def off_by(since: str, sign: tuple[float, float]) -> float:
-    """By how much a trouble's time is outside of that of its first sign, in s;
-    negative: too early."""
+    """Returns by how much the time of a trouble is outside that of its first
+    sign, in seconds; negative if it is too early."""
     at = datetime.datetime.fromisoformat(since.replace("Z", "+00:00")).timestamp()
     return min(0, at - sign[0]) + max(0, at - sign[1])
 
@@ -1091,7 +1104,7 @@ def row(*cells: Any) -> str:
 
 
 def row_of(outage: Outage, status: Status, word: Word, since: str) -> str:
-    """A row of design note 0041's table: what each source said."""
+    """Returns a row of design note 0041's table: what each source said."""
 
     def engines(serves: tuple[tuple[str, bool | None], ...] | None) -> str:
         if serves is None:
@@ -1115,7 +1128,8 @@ def row_of(outage: Outage, status: Status, word: Word, since: str) -> str:
 
 
 def check(fleet: Fleet, outage: Outage, waited: dict[str, float]) -> None:
-    """Prints the outage's row. `waited`: as it was while all was well."""
+    """Causes the outage, checks what all say of it, and prints its row.
+    `waited`: as it was while all was well."""
     last: list[Any] = []
     fleet.sign = (0, 0)
     before = time.time()
@@ -1204,13 +1218,14 @@ def walk(fleet: Fleet, outages: list[Outage]) -> None:
                 os.kill(stray, signal.SIGKILL)
 
 
-# A machine's lease was renewed up to 1.25 s before its last sign of life; etcd may
-# notice its end late, and is asked twice a second.
+# More slack for a lost machine: its lease was renewed up to 1.25 s before its
+# last sign of life; etcd may notice the lease's end late, and is asked twice a
+# second.
 _LEASE_S = 1.0
 
 
 def machines(bin_: pathlib.Path) -> None:
-    """`fsctl status` and `fsctl nodes` of one of two machines."""
+    """Checks `fsctl status` and `fsctl nodes` on one of two machines."""
     two = TwoMachines(bin_)
     made = 0
 
@@ -1292,7 +1307,8 @@ def machines(bin_: pathlib.Path) -> None:
 
 
 def own_network() -> NameServer:
-    """Loopback, and a name server for this process and those that it starts."""
+    """Sets up loopback and a name server for this process and those that it
+    starts."""
     flags = struct.pack("16sh", b"lo", 1)  # IFF_UP
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_:
         fcntl.ioctl(any_, 0x8914, flags)  # SIOCSIFFLAGS
@@ -1305,7 +1321,8 @@ def own_network() -> NameServer:
 
 
 def enter_namespace(part: str) -> str:
-    """Runs this program again in namespaces of its own. Returns why not."""
+    """Runs this program again in its own namespaces. Returns only if that is
+    impossible, and says why."""
     kinds = {"programs": ["--mount"], "names": ["--mount", "--net"]}[part]
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
     own = ["unshare", *kinds, *as_root]
@@ -1329,7 +1346,7 @@ def main() -> int:
         return 0
     outages = PARTS[arguments.part]
     names = None
-    # A full disk and a name server are this test's own.
+    # A full disk and a name server need namespaces of this test.
     if arguments.part in ("programs", "names") and not arguments.inside:
         why = enter_namespace(arguments.part)
         if arguments.part == "names":

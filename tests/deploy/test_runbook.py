@@ -1,5 +1,6 @@
-"""Each symptom of scripts/docs/runbook.md is brought about, and the command there
-says what the runbook says: here, or in test_agreement.py."""
+"""Brings about each symptom of scripts/docs/runbook.md, here or in
+test_agreement.py, and checks that the command there says what the runbook
+says."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Runbook:
         pid: int = 0,
         patience_s: float = 15,
     ) -> None:
-        """The entry's command, run now, says what the entry says."""
+        """Runs the entry's command and checks that it says what the entry
+        says."""
         command, lines = self.entries[name]
         for written, here in (
             (FLEET, str(fleet)),
@@ -74,7 +76,7 @@ class Runbook:
 
 
 def walk(runbook: Runbook) -> None:
-    """All symptoms but one, on one machine."""
+    """Checks the symptoms that can follow one another on one machine."""
     site = runbook.site
     fleet = site.adapt(EXAMPLE)
     wrong = site.folder / "wrong.toml"
@@ -145,14 +147,15 @@ def killed_programs(runbook: Runbook) -> None:
     site.stop("fsctl", signal.SIGKILL)
     runbook.says("up-dead")
     site.start("fsctl", "up", str(fleet))
-    # It ends the engines at the end, once it has adopted them.
+    # `fsctl up` ends the engines when the test ends, if it has adopted them by
+    # then.
     site.wait_for(
         "fsctl up answers",
         lambda: "no fsctl up runs" not in site.fsctl("status").stdout,
     )
 
 
-# A release with the ABI that the pool needs, which yet never serves.
+# A release that has the ABI which the pool needs, but never serves.
 _BROKEN = """#!/bin/sh
 case "$*" in *--version* | *--check-takeover*) exec {fineserved} "$@" ;; esac
 echo "no such driver" >&2
@@ -177,7 +180,7 @@ def upgrades(runbook: Runbook) -> None:
 def machines(two: TwoMachines, runbook: Runbook) -> None:
     two.start()
     two.a_stranger_knocks()
-    # Machines report what changes all the time every half minute.
+    # Machines report figures that change constantly only every half minute.
     runbook.says("strangers", patience_s=60)
     two.the_other_goes()
     runbook.says("machine-lost", patience_s=60)

@@ -24,7 +24,8 @@ def has_etcd() -> bool:
 
 
 class Relay:
-    """Between fineserve-node and etcd. It delays all that passes by `delay_s`."""
+    """Relays between fineserve-node and etcd, and delays all that passes by
+    `delay_s`."""
 
     def __init__(self, port: int, to: int) -> None:
         self.delay_s = 0.0
@@ -77,7 +78,8 @@ class TwoMachines:
         return [("here", self.here), ("there", self._there)]
 
     def start(self) -> None:
-        """Until the first machine knows of the second."""
+        """Starts both machines, and returns once the first one knows of the
+        second."""
         self._start_etcd()
         self._exchange_keys()
         self.here.start_daemons()
@@ -150,7 +152,7 @@ class TwoMachines:
 
     @contextlib.contextmanager
     def etcd_is_slow(self) -> Iterator[None]:
-        """Slower than any of its clients waits."""
+        """Makes etcd slower than any of its clients waits."""
         self._relay.delay_s = 1.5
         try:
             yield
@@ -158,7 +160,8 @@ class TwoMachines:
             self._relay.delay_s = 0.0
 
     def marks(self) -> list[str]:
-        """The environment of all processes of each machine."""
+        """Returns the value of EMUCUDA_DIR that all processes of each machine
+        have."""
         return [site.environment["EMUCUDA_DIR"] for _, site in self._sites()]
 
     def etcd_goes(self) -> None:

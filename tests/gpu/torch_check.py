@@ -61,8 +61,8 @@ ready()
 assert torch.equal(kv.cpu(), pattern), "KV changed"
 """
 
-# Weights, and on a real GPU a captured product of matrices, which is replayed
-# after each return. The emulated device runs no kernel of PyTorch's.
+# Holds weights and, on a real GPU, a captured matrix product that is replayed
+# after each return. The emulated device runs none of PyTorch's kernels.
 EVICTED_PROGRAM = """
 real = {real}
 pattern = (torch.arange({piece}, dtype=torch.int64) % 251).to(torch.uint8)
@@ -105,7 +105,8 @@ class Site(stage.Machine):
         self.environment["LD_PRELOAD"] = ""
         self.engine = {"LD_PRELOAD": str(shim), "FINESERVE_KV_SIZES": str(KV_BYTES)}
         if emulated:
-            # torch's own run path leads to NVIDIA's runtime, so ours goes first.
+            # torch's own run path leads to NVIDIA's runtime, so ours is
+            # preloaded.
             emucuda = libraries / "emucuda"
             self.engine["LD_PRELOAD"] += f":{emucuda / 'libcudart.so.13'}"
             self.engine["LD_LIBRARY_PATH"] = str(emucuda)
@@ -308,7 +309,7 @@ def main():
     results = []
     for one in all_results(options.prefix, options.device == "emulated"):
         results.append(one)
-        # A run that is killed has reported what ended before.
+        # A killed run leaves the results of the cases that had ended.
         report = {"testsuites": [{"name": "Torch", "testsuite": results}]}
         options.output.write_text(json.dumps(report))
     return 1 if any("failures" in r for r in results) else 0

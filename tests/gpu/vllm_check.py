@@ -25,8 +25,8 @@ import torch_check
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAME = "Vllm"
-# Packages that an engine imports, that machines with PyTorch mostly have, and
-# that a bundle therefore leaves out (tests/vllm/carry.py).
+# Packages that an engine imports but a bundle leaves out, because most machines
+# with PyTorch have them (tests/vllm/carry.py).
 SHARED = (
     "aiohttp",
     "cloudpickle",
@@ -82,7 +82,8 @@ def tested(write: Callable[[list[dict[str, Any]]], None]) -> list[dict[str, Any]
 
 
 def measured() -> dict[str, Any]:
-    """The bench's figures and, as figures too, what it claims."""
+    """Runs the bench and returns its figures, including those that it
+    claims."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         ran = subprocess.run(
             [sys.executable, str(ROOT / "bench/vllm/vllm_bench.py")]
@@ -116,7 +117,7 @@ def find_vllm(prefix: pathlib.Path) -> None:
     carried = sorted(prefix.glob("lib/vllm-*"))
     if carried and importlib.util.find_spec("vllm") is None:
         os.environ["FINESERVE_TEST_VLLM"] = str(carried[-1])
-        # Behind this Python's own packages.
+        # This Python's own packages come first.
         sys.path.append(str(carried[-1]))
 
 
@@ -155,7 +156,8 @@ def main() -> int:
     find_vllm(options.prefix)
 
     def write(cases: list[dict[str, Any]]) -> None:
-        """After each case, so that a run which is killed has reported some."""
+        """Writes the report after each case, so that a killed run has reported
+        some."""
         report = {"testsuites": [{"name": NAME, "testsuite": cases}]}
         options.output.write_text(json.dumps(report))
 

@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 
-# program -> its manual page, from the source folder.
+# Each program's manual page, relative to the source folder.
 PROGRAMS = {
     "fineserved": "daemon/fineserved/start/fineserved.8.scd",
     "fineserve-node": "daemon/node/fineserve-node.8.scd",
@@ -41,8 +41,8 @@ def help_of(words: list[str]) -> str:
 
 
 def options_of(text: str) -> dict[str, list[str]]:
-    """The options that a help text lists, each with the values it may have,
-    where the help names them."""
+    """Returns the options that a help text lists, each with its possible values
+    if the help names them."""
     options: dict[str, list[str]] = {}
     for line in text.splitlines():
         if match := HELP_LINE.match(line):
@@ -52,7 +52,7 @@ def options_of(text: str) -> dict[str, list[str]]:
 
 
 def verbs_of(text: str) -> list[str]:
-    """The subcommands that a help text lists."""
+    """Returns the subcommands that a help text lists."""
     lines = text.splitlines()
     return [m[1] for line in lines if (m := re.match(r"^  ([a-z]+)\b", line))]
 
@@ -71,7 +71,7 @@ class Page:
                 lines.append(line)
 
     def options(self) -> set[str]:
-        """Those that OPTIONS has an entry for."""
+        """Returns the options that have an entry in OPTIONS."""
         entries = [
             line
             for line in self._sections.get("OPTIONS", [])
@@ -80,7 +80,7 @@ class Page:
         return set(FLAG.findall("\n".join(entries)))
 
     def verbs(self) -> dict[str, tuple[str, str]]:
-        """For each entry of COMMANDS: its heading, and all of it."""
+        """Returns the heading and the whole text of each entry of COMMANDS."""
         found: dict[str, tuple[str, str]] = {}
         verb = ""
         in_heading = False
@@ -185,7 +185,8 @@ class Check:
             flags = set(options) - UNIVERSAL
             where = f"{self._page_path} (*{verb}*)"
             what = f"{self._program} {verb}"
-            # A heading names only the verb's own; text may name others'.
+            # A heading names only the verb's own flags; the text may also name
+            # those of other verbs.
             named = set(FLAG.findall(whole)) & flags | set(FLAG.findall(heading))
             self._compare(what, flags, named - own, where)
         self._check_completion([verb], options)

@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-# page -> sources that read its keys, in daemon/fleet/config.
+# Each page's sources that read its keys, in daemon/fleet/config.
 PAGES = {
     "fineserve.toml.5.scd": ("config.cc",),
     "fineserve-fleet.5.scd": (
@@ -19,7 +19,8 @@ PAGES = {
         "fleet_sections.cc",
     ),
 }
-# {"key", Setter(…)}, which is how each of these sources reads one.
+# Matches {"key", Setter(…)}, the form in which each of these sources reads a
+# key.
 READ = re.compile(r'\{"([a-z_]+)",\s*[A-Z]\w*\(')
 ENTRY = re.compile(r"^\*[a-z_]+\*(?:, \*[a-z_]+\*)*(?= =|$)", re.M)
 KEY = re.compile(r"\*([a-z_]+)\*")
@@ -29,7 +30,7 @@ def mistakes_of(page: pathlib.Path, sources: list[pathlib.Path]) -> list[str]:
     read: set[str] = set()
     for source in sources:
         read |= set(READ.findall(source.read_text()))
-    # Files that another program writes have a section of their own.
+    # A separate section describes the files that another program writes.
     text = page.read_text().split("\n# PROFILE FILES\n")[0]
     entries = {key for entry in ENTRY.findall(text) for key in KEY.findall(entry)}
     # A table's own keys are in its entry, like { name = "a" }.

@@ -1,5 +1,5 @@
-"""A bare Debian 12 that systemd boots, in a container of its own without a
-network, to install our packages on."""
+"""Boots a bare Debian 12 under systemd, in a container without a network, to
+install our packages on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _NETWORK = (
     "etc/pip.conf",
     "etc/ssl/certs/ca-certificates.crt",
 )
-# Where systemd keeps processes apart, by the machine's hierarchy.
+# The cgroup hierarchies in which systemd may keep processes apart, depending on
+# the machine.
 _CGROUPS = (
     pathlib.Path("/sys/fs/cgroup/systemd"),
     pathlib.Path("/sys/fs/cgroup/unified"),
@@ -35,7 +36,7 @@ _CGROUPS = (
 
 
 def why_not() -> str:
-    """Why no such machine can be had here; empty if one can."""
+    """Returns why such a machine cannot be booted here; empty if it can."""
     if os.geteuid() != 0:
         return "needs root, to boot a container"
     for program in ("systemd-nspawn", "nsenter"):
@@ -47,7 +48,7 @@ def why_not() -> str:
 
 
 def make_packages(folder: pathlib.Path, preset: str, revision: int) -> None:
-    """All of our packages, of that preset's build."""
+    """Makes all of our packages from that preset's build."""
     subprocess.run(
         [
             *(str(SOURCE / "scripts/package"), "--preset", preset),
@@ -59,7 +60,8 @@ def make_packages(folder: pathlib.Path, preset: str, revision: int) -> None:
 
 
 class Machine:
-    """Its files are in a temporary folder; close() ends and removes it."""
+    """A machine whose files are in a temporary folder; close() ends and removes
+    it."""
 
     def __init__(self) -> None:
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="fineserve-debian-"))
@@ -69,8 +71,8 @@ class Machine:
         _check(["tar", "-C", str(self.root), "-xf", str(ARCHIVE)])
 
     def fetch_dependencies(self, packages: Sequence[str]) -> None:
-        """Brings what `packages` (paths in the machine) depend on into apt's
-        cache, before it boots: it will have no network."""
+        """Fetches what `packages` (paths in the machine) depend on into apt's
+        cache before the machine boots, because it will then have no network."""
         self.lend_network()
         chroot = ["chroot", str(self.root), "env", "DEBIAN_FRONTEND=noninteractive"]
         _check([*chroot, "apt-get", "update", "-qq"])
@@ -79,8 +81,8 @@ class Machine:
         )
 
     def lend_network(self) -> None:
-        """Lets it reach what this machine reaches, in the same way, until it
-        boots."""
+        """Lets the machine use this machine's network, in the same way, until
+        it boots."""
         for file in _NETWORK:
             for lent in pathlib.Path("/").glob(file):
                 to = self.root / lent.relative_to("/")
@@ -144,7 +146,7 @@ class Machine:
         )
 
     def check(self, command: str, timeout: float = 300) -> str:
-        """The same; its output. It must succeed."""
+        """Runs the line like run() and returns its output. It must succeed."""
         done = self.run(command, timeout)
         if done.returncode != 0:
             raise AssertionError(
@@ -153,7 +155,8 @@ class Machine:
         return done.stdout
 
     def in_its_network(self, command: Sequence[str]) -> list[str]:
-        """Words that run a program of this machine in the other's network."""
+        """Returns the words that run a program of this machine in the other
+        machine's network."""
         return ["nsenter", f"--target={self.leader}", "--net", *command]
 
     def files(self) -> set[str]:
@@ -175,7 +178,8 @@ class Machine:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _enter_cgroups(self) -> None:
-        """systemd-nspawn makes the machine's groups below its own."""
+        """Enters a cgroup for the machine, because systemd-nspawn makes the
+        machine's groups below its own."""
         for hierarchy in _CGROUPS:
             if (hierarchy / "cgroup.procs").is_file():
                 folder = hierarchy / f"fineserve-debian-{os.getppid()}"
@@ -183,7 +187,7 @@ class Machine:
                 (folder / "cgroup.procs").write_text(str(os.getpid()))
 
     def _find_leader(self) -> int:
-        """The machine's first process, once it has become systemd."""
+        """Returns the machine's first process, once it has become systemd."""
         for hierarchy in _CGROUPS:
             folder = hierarchy / f"fineserve-debian-{os.getpid()}"
             if folder.is_dir() and folder not in self._cgroups:

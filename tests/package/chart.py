@@ -1,4 +1,4 @@
-"""Helm, and the objects of our chart."""
+"""Runs Helm, and reads the objects of our chart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 
 def why_not() -> str:
-    """Why these tests cannot run here; empty if they can."""
+    """Returns why these tests cannot run here; empty if they can."""
     try:
         import yaml  # noqa: F401
     except ImportError:
@@ -49,7 +49,8 @@ def template(
 
 
 def objects_in(text: str) -> dict[str, Object]:
-    """By kind and name. Helm's output has the chart's comments."""
+    """Returns the objects in Helm's output by kind and name. The output
+    includes the chart's comments."""
     import yaml
 
     found = [o for o in yaml.safe_load_all(text) if o]
@@ -59,7 +60,8 @@ def objects_in(text: str) -> dict[str, Object]:
 
 
 def pods_of(objects: dict[str, Object]) -> dict[str, Object]:
-    """The specs of the pods that the objects have made, by the objects' names."""
+    """Returns the specs of the pods that the objects make, by the objects'
+    names."""
     return {
         name: o["spec"]["template"]["spec"]
         for name, o in objects.items()
@@ -68,7 +70,7 @@ def pods_of(objects: dict[str, Object]) -> dict[str, Object]:
 
 
 def install_packages(build: pathlib.Path, root: pathlib.Path) -> None:
-    """Puts what our Debian packages have under `root`."""
+    """Installs the contents of our Debian packages under `root`."""
     subprocess.run(
         ["cmake", "--build", build, "--target", "package_files"],
         check=True,
@@ -85,8 +87,8 @@ def install_packages(build: pathlib.Path, root: pathlib.Path) -> None:
 
 
 def environment_of(container: Object, pod: str) -> dict[str, str]:
-    """Its variables, where the pod has this name. One that a Secret gives is
-    empty."""
+    """Returns the container's variables in a pod of this name. A variable that
+    comes from a Secret is empty."""
     variables = {}
     for variable in container.get("env", []):
         field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
@@ -96,7 +98,8 @@ def environment_of(container: Object, pod: str) -> dict[str, str]:
 
 
 def run(summary: str, check: Callable[[pathlib.Path, pathlib.Path], int]) -> int:
-    """A test's main: `check` gets the build folder and what our packages have."""
+    """A test's main: `check` gets the build folder and the folder with our
+    packages' contents."""
     parser = argparse.ArgumentParser(description=summary)
     parser.add_argument("--build", type=pathlib.Path, required=True)
     arguments = parser.parse_args()

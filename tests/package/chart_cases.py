@@ -107,7 +107,7 @@ def scaled(by: str, least: int, **more: Any) -> Object:
     } | more
 
 
-# Wrong values, and what is said of them.
+# Invalid values, and what Helm says about them.
 REFUSED: list[tuple[Object, str]] = [
     ({"modles": []}, "additional properties 'modles' not allowed"),
     ({"models": []}, "at '/models': minItems: got 0, want 1"),

@@ -22,7 +22,8 @@ _first_answers: dict[tuple[str, str], str] = {}
 
 
 def ask(host: str, port: int, model: str, prompt: str, tokens: int) -> str:
-    """Empty if the request was answered."""
+    """Sends a request and returns its error; empty if it was answered as
+    before."""
     body = {"model": model, "prompt": prompt, "max_tokens": tokens}
     connection = http.client.HTTPConnection(host, port, timeout=120)
     try:

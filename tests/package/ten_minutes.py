@@ -27,7 +27,7 @@ PATIENCE_S = 600
 
 
 def tutorial(section: str) -> list[str]:
-    """The commands of a section of the tutorial."""
+    """Returns the commands of a section of the tutorial."""
     text = TUTORIAL.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
     blocks = re.findall(r"```console\n(.*?)```", text, re.S)
     return re.findall(r"^\$ (.*)$", "".join(blocks), re.M)

@@ -36,7 +36,7 @@ arguments: argparse.Namespace
 
 
 class BareDebianTest(unittest.TestCase):
-    """One machine for all; the tests run in the order of their names."""
+    """All tests share one machine and run in the order of their names."""
 
     machine: bare_debian.Machine
     before: set[str]  # its files without our packages
@@ -68,7 +68,7 @@ class BareDebianTest(unittest.TestCase):
         cls.machine.boot()
 
     def wait_for(self, what: str, command: str) -> None:
-        """Until the command succeeds in the machine."""
+        """Waits until the command succeeds in the machine."""
         deadline = time.monotonic() + PATIENCE_S
         while (last := self.machine.run(command)).returncode != 0:
             if time.monotonic() > deadline:
@@ -80,7 +80,8 @@ class BareDebianTest(unittest.TestCase):
         return json.loads(self.machine.check(command))
 
     def curl(self, command: str) -> str:
-        """By this machine's curl, which the bare one does not have."""
+        """Runs the command with this machine's curl, because the bare machine
+        has none."""
         done = subprocess.run(
             self.machine.in_its_network(["sh", "-c", command]),
             capture_output=True,
@@ -108,7 +109,7 @@ class BareDebianTest(unittest.TestCase):
             ["chat", "code"], sorted(m["id"] for m in json.loads(models)["data"])
         )
         self.assertTrue(json.loads(answer)["choices"][0]["text"])
-        # Without the downloads, which were made before.
+        # The time does not include the downloads, which were made before.
         print(f"{len(commands)} commands, {took_s:.0f} s from nothing to two models")
 
     def test_2_doctor_is_green(self) -> None:

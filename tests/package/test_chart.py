@@ -34,12 +34,12 @@ VERSION = re.search(
     r"project\(FineServe VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text()
 )[1]
 KUBERNETES = ("1.28.0", "1.37.0")
-# Their definitions come with their operators, not with Kubernetes.
+# Kinds whose definitions come with their operators, not with Kubernetes.
 OTHERS = {"ScaledObject", "PodMonitor"}
 
 
 class Check:
-    """Notes what is wrong in one case."""
+    """Notes the mistakes of one case."""
 
     def __init__(self, root: pathlib.Path, bin_: pathlib.Path, case: str) -> None:
         self.root = root  # of the packages' files
@@ -55,7 +55,8 @@ class Check:
         return (self.root / path[1:]).exists()
 
     def command(self, where: str, words: list[str]) -> None:
-        """A program of our packages or of Debian, with flags that it has."""
+        """Checks that the program is one of our packages or of Debian, and has
+        these flags."""
         known = words[0] in OF_DEBIAN or self.has(words[0])
         self.that(known, f"{where}: no {words[0]}")
         program = pathlib.Path(words[0]).name
@@ -119,7 +120,8 @@ class Check:
                 self.command(where, action["command"])
 
     def runtime(self, where: str, container: Object, volumes: Object) -> None:
-        """The folder of the socket is the host's, at the path that is set."""
+        """Checks that the socket's folder is the host's, at the path that is
+        set."""
         mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
         if "runtime" not in mounts:
             return
@@ -133,7 +135,7 @@ class Check:
             self.that(said == folder, f"{where}: its runtime folder is {said}")
 
     def references(self, objects: dict[str, Object]) -> None:
-        """Objects, ports and labels that others name are there."""
+        """Checks that objects, ports and labels that others name exist."""
         for name, o in objects.items():
             self.that(o["metadata"]["namespace"] == "models", f"{name}: namespace")
         ports = set()
@@ -158,7 +160,8 @@ class Check:
             self.that(port in ports, f"no container has the port {port}")
 
     def valid(self, text: str) -> None:
-        """By Kubernetes' own schemas, where a key that is not in them is wrong."""
+        """Validates against Kubernetes' own schemas, where a key that is not in
+        them is wrong."""
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             file.write(text)
             file.flush()
@@ -179,7 +182,8 @@ class Check:
                 self.that(done.returncode == 0, f"Kubernetes {version}: {lines}")
 
     def fleet(self, objects: dict[str, Object], folder: pathlib.Path) -> Object:
-        """fineserve-proxy takes the fleet, and the keys of the Secret."""
+        """Checks that fineserve-proxy takes the fleet and the keys of the
+        Secret."""
         text = objects["ConfigMap/fineserve-fleet"]["data"]["fleet.toml"]
         keys = folder / "keys"
         keys.mkdir()
@@ -197,7 +201,8 @@ class Check:
         return tomllib.loads(text)
 
     def started(self, spec: Object, pod: str, folder: pathlib.Path) -> list[str]:
-        """The words by which a pod's container starts vLLM, and its GPU."""
+        """Returns the words with which a pod's container starts vLLM, and its
+        GPU."""
         vllm = folder / "vllm"
         vllm.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "gpu=$CUDA_VISIBLE_DEVICES"\n')
         vllm.chmod(0o755)
@@ -216,7 +221,7 @@ class Check:
         return done.stdout.splitlines()
 
     def stock(self, model: Object, engine: Object, folder: pathlib.Path) -> list[str]:
-        """The words by which `fsctl up` would start it."""
+        """Returns the words with which `fsctl up` would start the engine."""
         as_stock = {"name": engine["name"], "model": model["name"]} | {
             "engine": "vllm",
             "url": engine["url"],
@@ -245,7 +250,8 @@ class Check:
     def engines(
         self, values: Object, fleet: Object, objects: Object, folder: pathlib.Path
     ) -> None:
-        """Each engine of the fleet has its pod, which is started as it should be."""
+        """Checks that each engine of the fleet has its pod, and that the pod
+        starts it as it should."""
         models = {model["name"]: model for model in values["models"]}
         pods = chart.pods_of(objects)
         of_engines = {
@@ -280,7 +286,8 @@ class Check:
         self.that(seen == of_engines, f"no fleet has {of_engines - seen}")
 
     def leaves(self, name: str, spec: Object) -> None:
-        """Its pod may take longer than its drain."""
+        """Checks that the engine's pod may take longer to end than its
+        drain."""
         vllm, leave = spec["containers"]
         for container in (vllm, leave):
             said = chart.environment_of(container, name)["FINESERVE_ENGINE"]
@@ -310,7 +317,8 @@ class Check:
                 self.follows(name, spec, replicas[0]["model"])
 
     def follows(self, name: str, spec: Object, model: str) -> None:
-        """An autoscaler's metric is one of fineserved's, of the model."""
+        """Checks that an autoscaler's metric is one that fineserved has for the
+        model."""
         if "metrics" in spec:
             metric = spec["metrics"][0]["external"]["metric"]
             metric, its = metric["name"], metric["selector"]["matchLabels"]["model"]
@@ -372,7 +380,8 @@ def refusals() -> list[str]:
 
 
 def upgrades() -> list[str]:
-    """Each replaces the pods that it should, and leaves the others alone."""
+    """Checks that each upgrade replaces the pods that it should, and no
+    others."""
     before = {"models": [model("a"), model("b")], "keys": {"lines": ["sk-1"]}}
     mistakes = []
     pods = chart.pods_of(chart.objects_in(chart.template([], before).stdout))
@@ -387,7 +396,8 @@ def upgrades() -> list[str]:
 
 
 def packed() -> list[str]:
-    """An archive of the chart, by helm or by scripts/package, is the chart."""
+    """Checks that an archive of the chart, made by helm or by scripts/package,
+    equals the chart."""
     with tempfile.TemporaryDirectory() as folder:
         done = chart.helm("package", CHART, "--destination", folder)
         archive = pathlib.Path(folder) / f"fineserve-{VERSION}.tgz"

@@ -39,7 +39,8 @@ class Node:
         self._pods: dict[str, Object] = {}
 
     def take(self, objects: dict[str, Object]) -> None:
-        """As kubelet does after an upgrade: pods stay, what they mount changes."""
+        """Applies an upgrade as kubelet does: pods stay, and what they mount
+        changes."""
         self._pods = self._pods or chart.pods_of(objects)
         self.objects = objects
         for name, o in objects.items():
@@ -49,7 +50,7 @@ class Node:
             folder = self.site.folder / "mounted" / name.partition("/")[2]
             folder.mkdir(parents=True, exist_ok=True)
             for entry, text in texts.items():
-                # Paths in the fleet are the proxy's.
+                # Paths in the fleet are those in the proxy's container.
                 text = self.adapted(text, "DaemonSet/fineserve-proxy", 0)
                 (folder / "new").write_text(text)
                 (folder / "new").chmod(0o600)
@@ -71,7 +72,8 @@ class Node:
         return spec["containers"] + spec.get("initContainers", [])
 
     def adapted(self, text: str, pod: str, number: int) -> str:
-        """A text of a container whose paths are those of this machine."""
+        """Returns a text of a container with its paths replaced by those of
+        this machine."""
         volumes = {v["name"]: v for v in self._pods[pod]["volumes"]}
         places = {}
         for mount in self.containers(pod)[number]["volumeMounts"]:
@@ -94,7 +96,8 @@ class Node:
     def words(
         self, pod: str, name: str, hook: str = ""
     ) -> tuple[list[str], dict[str, str]]:
-        """Command line and variables of a container, or of a hook or probe of it."""
+        """Returns the command line and variables of a container, or of one of
+        its hooks or probes."""
         (number,) = [
             i for i, c in enumerate(self.containers(pod)) if c["name"] == name
         ]
@@ -136,7 +139,7 @@ class Node:
         return self.site.start(found or program, *words, **variables)
 
     def is_ready(self, pod: str, name: str) -> bool:
-        """By the container's readiness probe."""
+        """Whether the container's readiness probe succeeds."""
         (container,) = [c for c in self.containers(pod) if c["name"] == name]
         probe = container["readinessProbe"]
         if "exec" in probe:
@@ -166,7 +169,8 @@ def ask(port: int, model: str, key: str) -> int:
 
 
 class Story:
-    """One release. With `scaled` an autoscaler's pod serves its model."""
+    """One release of the chart. With `scaled`, an autoscaler's pod serves its
+    model."""
 
     def __init__(self, node: Node, scaled: bool) -> None:
         self.node = node
@@ -245,7 +249,8 @@ class Story:
         assert status.returncode == 0, status.stdout
 
     def change(self) -> None:
-        # The first may be taken because it is the first.
+        # The first change may be applied merely because it is the first, so
+        # more follow.
         for alias, key in (("small", "sk-1"), ("small", "sk-2"), ("tiny", "sk-2")):
             self.model["aliases"] = [alias]
             lines = sorted({"sk-1 name=alice", f"{key} name=alice"})
@@ -254,7 +259,8 @@ class Story:
             self.answers(alias, key)
 
     def leave(self, engine: list[subprocess.Popen[str]]) -> None:
-        """As kubelet ends a pod: all preStop hooks at once, then SIGTERM."""
+        """Ends a pod as kubelet does: runs all preStop hooks at once, then
+        sends SIGTERM."""
         waits = self.node.start(self.engine, "vllm", "preStop")
         assert self.node.run(self.engine, "leave", "preStop") == 0
         assert waits.wait(PATIENCE_S) == 0

@@ -21,7 +21,7 @@ import bare_debian
 MOST_ARCHIVE_BYTES = 64 << 20
 USER = 1000
 HOME = "home/lent"
-# In namespaces of its own, then in the machine as its user.
+# Runs in its own namespaces, then in the machine as the machine's user.
 _ENTER = f"""
 set -e
 ip link set lo up
@@ -104,7 +104,7 @@ class GpuDayTest(unittest.TestCase):
         self.assertEqual(self.kept(out), files)
 
     def kept(self, out: pathlib.Path) -> list[str]:
-        """Keeps the reports in a tree that has nothing but gpu_day."""
+        """Keeps the reports in a tree that contains only gpu_day."""
         tree = self.root / "tree"
         (tree / "scripts").mkdir(parents=True)
         gpu_day = shutil.copy(bare_debian.SOURCE / "scripts/gpu_day", tree / "scripts")

@@ -32,7 +32,8 @@ import stage  # noqa: E402
 UNIT = "fineserved@emulated"
 KILLS = int(os.environ.get("FINESERVE_DAEMON_KILLS", "20"))
 MODELS = ("view", "guarded", "whole")
-# So small that what one model needs in its turn comes from the others.
+# The pool is so small that what one model needs in its turn comes from the
+# others.
 POOL = """
 slab = "4MiB"
 planes = 2
@@ -43,7 +44,7 @@ ENGINES = {
     "guarded": (True, "--page 32KiB --planes 2 --mode guarded"),
     "whole": (False, "--page 16KiB"),
 }
-# A release that answers questions as ours does, and then ends.
+# A release that answers queries as ours does but ends when it should serve.
 BROKEN = """#!/bin/sh
 case "$*" in *--version*|*--check-takeover*) exec /opt/good "$@";; esac
 exit 1
@@ -52,8 +53,8 @@ arguments: argparse.Namespace
 
 
 def in_fleet(port: int, name: str) -> str:
-    """A model and its engine, as an operator would write them; tinyserve computes
-    from its KV."""
+    """Returns a model and its engine as an operator would write them; tinyserve
+    computes from its KV."""
     view, more = ENGINES[name]
     command = (
         f"/usr/libexec/fineserve/tinyserve --model {name} --port {port} "
@@ -72,7 +73,7 @@ def in_fleet(port: int, name: str) -> str:
 
 
 class RestartsTest(unittest.TestCase):
-    """One machine for all; the tests run in the order of their names."""
+    """All tests share one machine and run in the order of their names."""
 
     machine: bare_debian.Machine
     load: subprocess.Popen[str]
@@ -114,7 +115,7 @@ class RestartsTest(unittest.TestCase):
             self.fail(f"{what}\n{logs.stdout}")
 
     def fsctl(self, command: str) -> Any:
-        """Returns its JSON output; None if it fails."""
+        """Returns the JSON output of fsctl; None if it fails."""
         done = self.machine.run(f"fsctl {command} --json")
         return json.loads(done.stdout) if done.returncode == 0 else None
 
@@ -133,8 +134,8 @@ class RestartsTest(unittest.TestCase):
         }
 
     def expect_taken_over(self, before: dict[str, Any]) -> None:
-        """Another daemon than then has the pool, the engines and the slabs of
-        then, and slabs go on moving."""
+        """Waits until another daemon serves and slabs move again. Checks that
+        it has the pool, the engines and the slabs of `before`."""
         now: dict[str, Any] = {}
 
         def moves_on() -> bool:
@@ -159,7 +160,7 @@ class RestartsTest(unittest.TestCase):
         )
         self.assertEqual(0, now["counters"]["slabs_quarantined"])
         self.assertEqual(0, now["counters"]["engines_died"])
-        # The pool's descriptors are systemd's.
+        # systemd keeps the pool's descriptors.
         kept = self.machine.check(f"systemctl show -P NFileDescriptorStore {UNIT}")
         self.assertGreater(int(kept), sum(now["states"].values()))
 

@@ -1,5 +1,5 @@
 """Clients that replay the requests of a real trace while parts of a site are
-killed: each sends its request again until it is answered."""
+killed. Each client sends its request again until it is answered."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Attempt:
 
 @dataclasses.dataclass(frozen=True)
 class Outage:
-    """Requests that a kill may have cost: to these engines, in this time."""
+    """Excuses the requests to these engines that a kill may have cost in this
+    time."""
 
     what: str
     engines: set[str]
@@ -52,9 +53,9 @@ class Outage:
 def trace_of(
     path: pathlib.Path, engines: Sequence[str], speed: float
 ) -> dict[str, list[Request]]:
-    """Each engine's requests at the trace's own times, its lengths cut, of
-    random tokens. Each of the trace's models, the busiest first, goes to the
-    engine that has the fewest requests yet."""
+    """Returns each engine's requests at the trace's own times, with its lengths
+    cut and with random tokens. Each of the trace's models, the busiest first,
+    goes to the engine that has the fewest requests so far."""
     rows = real_trace.rows_of(path)
     load = dict.fromkeys(engines, 0)
     engine_of = {}
@@ -70,8 +71,8 @@ def trace_of(
 
 
 class Replay:
-    """Starts at once and goes through the trace again and again until stop().
-    Where all clients of an engine are busy, its next request comes late."""
+    """Starts at once and repeats the trace until stop(). If all clients of an
+    engine are busy, its next request is late."""
 
     def __init__(
         self, site: ServingSite, trace: dict[str, list[Request]]
@@ -84,7 +85,7 @@ class Replay:
             engine: [] for engine in trace
         }
         self.attempts: list[Attempt] = []
-        # The trace ends when its last request of any engine has come.
+        # The trace ends with the last request of any engine.
         length_s = max(requests[-1].at_s for requests in trace.values())
         self._threads = [
             threading.Thread(target=self._serve, args=(engine, requests))
@@ -96,13 +97,14 @@ class Replay:
             thread.start()
 
     def stop(self) -> None:
-        """Returns when all requests that have been sent are answered."""
+        """Sends no new requests, and returns when all that were sent are
+        answered."""
         self._end.set()
         for thread in self._threads:
             thread.join()
 
     def counts(self) -> dict[str, int]:
-        """Requests that each engine has answered."""
+        """Returns the number of requests that each engine has answered."""
         return {engine: len(them) for engine, them in self.answered.items()}
 
     def failed(self) -> list[Attempt]:

@@ -35,8 +35,8 @@ class Engine:
         adapters: list[str | None] | None = None,
         **sampling: Any,
     ) -> dict[str, Any]:
-        """The tokens that follow each prompt: exactly as many as asked for,
-        unless `stop_token_ids` end them."""
+        """Returns the tokens that follow each prompt: exactly the requested
+        number, unless `stop_token_ids` end them."""
         began = time.monotonic()
         outputs = self._engine.generate(
             input_ids=prompts,
@@ -80,13 +80,15 @@ class Engine:
         return self.stats_of_all()[0]
 
     def stats_of_all(self) -> list[dict[str, Any]]:
-        """Returns those of all schedulers, in the order of their ranks."""
+        """Returns the figures of all schedulers, in the order of their
+        ranks."""
         from sglang.srt.managers.io_struct import RpcReqInput
 
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "stats"
             os.mkfifo(path)
-            # For writing too, so that it does not wait for the schedulers.
+            # Opens the pipe for writing too, so that open() does not wait for
+            # the schedulers.
             with open(os.open(path, os.O_RDWR)) as lines:
                 # Engine.collective_rpc reaches no data-parallel rank.
                 self._send(
@@ -113,7 +115,7 @@ class Engine:
 
 
 def main() -> None:
-    # This process's stdout may have answers only; SGLang prints too.
+    # Only answers may go to this process's stdout, but SGLang prints there too.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     began = time.monotonic()

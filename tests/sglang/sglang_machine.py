@@ -1,4 +1,4 @@
-"""Stock SGLang on the emulated device: its engines and their models."""
+"""Runs engines of stock SGLang and their models on the emulated device."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ POOL_SLABS = 14
 
 @dataclasses.dataclass(frozen=True)
 class WideModel(Model):
-    """A token's keys take heads × 256 bytes in a layer, its values too."""
+    """A model whose keys take heads × 256 bytes per token and layer, and its
+    values as many."""
 
     layers: int = LAYERS
     seed: int = 1
@@ -48,7 +49,7 @@ class WideModel(Model):
         }
 
 
-# SGLang's, the same for all engines on this device.
+# SGLang's arguments, the same for all engines on this device.
 ARGUMENTS = {
     "dtype": "float32",
     "context_length": MAX_TOKENS,
@@ -57,16 +58,18 @@ ARGUMENTS = {
     "attention_backend": "host",
     "sampling_backend": "pytorch",
     "disable_cuda_graph": True,
-    # Kernels of SGLang's own; it would choose them for two GPUs.
+    # Avoids SGLang's own kernels, which it would choose for two GPUs.
     "disable_custom_all_reduce": True,
-    # By itself it leaves gigabytes for activations: more than the device has.
+    # By default, SGLang leaves gigabytes for activations: more than the device
+    # has.
     "mem_fraction_static": 0.9,
     "log_level": "info",
 }
 
 
 def library() -> pathlib.Path:
-    """tools/lab/torch for the PyTorch of SGLang's environment."""
+    """Builds tools/lab/torch for the PyTorch of SGLang's environment and
+    returns its path."""
     environment = pathlib.Path(PYTHON).parents[1].name
     path = BUILD / f"lib/host_device/{environment}/libhost_device.so"
     subprocess.run([PYTHON, HOST_DEVICE / "build.py", path], check=True)
@@ -83,11 +86,12 @@ def engine_environment(device: dict[str, str], shim: bool) -> dict[str, str]:
         | {
             "HOST_DEVICE_LIBRARY": str(library()),
             "EMUCUDA_HOST_ACCESS": "allow",
-            # A kernel that nothing runs must not go unnoticed.
+            # A kernel that the device cannot run must not go unnoticed.
             "EMUCUDA_UNKNOWN_KERNELS": "refuse",
             "TRITON_INTERPRET": "1",
             "TORCH_COMPILE_DISABLE": "1",
-            # Not the compiled kernels of its norms, activations and rotations.
+            # Avoids the compiled kernels of SGLang's norms, activations and
+            # rotations.
             "SGLANG_FORCE_FUSED_OP_BACKEND": "torch",
             "PYTHONPATH": ":".join(map(str, plugins)),
             "OMP_NUM_THREADS": "1",
@@ -116,7 +120,7 @@ class SglangMachine(EngineTest):
         environment: dict[str, str] | None = None,
         **arguments: Any,
     ) -> EngineProcess:
-        """Starts an engine; its first answer says that it serves."""
+        """Starts an engine. Its first answer says that it serves."""
         its_arguments = {
             "model_path": model.make(self._models),
             "skip_tokenizer_init": True,
@@ -163,7 +167,8 @@ class SglangTrade(SglangMachine, Trade):
                 if self.wrong[1]:
                     return
         except EngineEnded as error:
-            # SGLang's own check was first, when it had nothing to do.
+            # SGLang's own check, which runs when the engine is idle, found the
+            # error first.
             self.assertIn("leak", str(error))
             return
         self.fail("no token was wrong")

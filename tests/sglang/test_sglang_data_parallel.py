@@ -1,6 +1,6 @@
-"""Data-parallel ranks of stock SGLang (without attention DP): each is an engine of
-its own, with a view of its GPU's pool and pages of its own (label sglang).
-"""
+"""Data-parallel ranks of stock SGLang (without attention DP): each rank is a
+separate engine with its own pages and a view of its GPU's pool (label
+sglang)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ class DataParallel(Ranks):
         self.trade_on_the_second(returned=12)
         first, second = self.engines[0].run("stats_of_all")
         self.assertNotEqual(first["pid"], second["pid"])
-        # Each has served, and only the second had to share.
+        # Each rank has served, and only the second had to share.
         self.assertGreater(first["writes"], 0)
         self.assertGreater(second["slabs_returned"], first["slabs_returned"])
         self.kill_the_second(second["pid"])
 
     def kill_the_second(self, pid: int) -> None:
-        """Its slabs go to the other engine, which notices nothing else.
-        SGLang goes on without it; when it ends, the first rank's goes back."""
+        """Kills the second rank. Its slabs go to the other engine, which
+        notices nothing else. SGLang goes on without the rank. When SGLang ends,
+        the first rank's slabs become free."""
         prompts = self.ask(1, 32)
         kill_9(pid)
         self.finish(1, prompts)
@@ -60,7 +61,7 @@ class DataParallel(Ranks):
 
 
 class WithoutDraining(DataParallel):
-    """A breakage that must turn the test above red."""
+    """The breakage must make the test above fail."""
 
     def test_slabs_move_and_every_token_is_right(self) -> None:
         self.start_all({"HOST_DEVICE_BREAK": "undrained"})

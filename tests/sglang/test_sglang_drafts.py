@@ -1,6 +1,6 @@
-"""Speculative decoding on a view: a drafter's KV is in the same slots as the model's,
-and is written behind each step (label sglang; as test_gpu_drafts.py).
-"""
+"""Speculative decoding on a view: a drafter's KV is in the same slots as the
+model's, and is written after each step (label sglang; as
+test_gpu_drafts.py)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ STEPS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Head(WideModel):
-    """The draft head of an EAGLE: a layer that reads a token's embedding beside
-    the hidden state which the model had for the token before. Embedding and
-    output are the model's own."""
+    """The draft head of an EAGLE: a layer that reads a token's embedding and
+    the hidden state which the model had for the token before. It uses the
+    model's embedding and output."""
 
     layers: int = 1
 
@@ -52,7 +52,7 @@ class Head(WideModel):
 
 @dataclasses.dataclass(frozen=True)
 class Copy(WideModel):
-    """The model but for noise, so that some of its drafts are right."""
+    """The model with noise added, so that some of its drafts are right."""
 
     def make(self, folder: pathlib.Path) -> str:
         import torch
@@ -70,14 +70,15 @@ class Copy(WideModel):
 
 
 NOISE = 0.1  # of the deviation of weights
-# With its drafter the first one has KV in as many planes as the second.
+# With its drafter, the first model has KV in the same number of planes as the
+# second.
 TRADERS = [WideModel(layers=1), WideModel(seed=2, heads=12)]
 DRAFTERS = {"STANDALONE": Copy(layers=1), "EAGLE": Head(seed=3)}
 
 
 class Drafting(SglangTrade):
-    """The first engine drafts, on a slow device: drafters run when slabs are
-    asked back."""
+    """The first engine drafts on a slow device, so that drafters run when slabs
+    are asked back."""
 
     MODELS = TRADERS
     pool_slabs = 8
@@ -98,7 +99,7 @@ class Drafting(SglangTrade):
     def judge_drafts(self, method: str) -> None:
         self.start_drafting(method, {})
         self.note_pids()
-        # A layer of the model's and one of the drafter's.
+        # The model and the drafter have a layer each.
         self.assertEqual(self.view_of(0)["format"]["planes"], 4)
         self.in_turns()
         self.together_until(self.has_traded, 24)
@@ -106,7 +107,7 @@ class Drafting(SglangTrade):
         self.check_all()
 
     def judged(self) -> float:
-        """Returns the tokens that a step gives a request."""
+        """Returns the mean number of tokens that a request gets in a step."""
         prompts = random_prompts(99, 16, (20, 60))
         answer = self.engines[0].run(
             "generate", prompts=prompts, max_tokens=[32] * 16
@@ -134,7 +135,7 @@ class ByAnEagle(Drafting):
 
 
 class WithoutDraining(Drafting):
-    """A breakage that must turn the tests above red."""
+    """The breakage must make the tests above fail."""
 
     def test_a_slab_returned_in_use_is_noticed(self) -> None:
         self.start_drafting("STANDALONE", {"HOST_DEVICE_BREAK": "undrained"})

@@ -1,6 +1,5 @@
-"""Two stock SGLang replicas on two GPUs, of which one drops its parameters and
-reads the other's (label sglang; as test_gpu_drop.py).
-"""
+"""Two stock SGLang replicas on two GPUs, one of which drops its parameters and
+reads those of the other (label sglang; as test_gpu_drop.py)."""
 
 from __future__ import annotations
 

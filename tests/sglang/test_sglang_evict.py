@@ -1,7 +1,6 @@
-"""Stock SGLang evicted and activated: its weights leave the GPU, the other
-engine uses its slabs, and it comes back when it is asked for something (label
-sglang). FINESERVE_TEST_ROUNDS sets how often it leaves.
-"""
+"""Evicts and activates stock SGLang: its weights leave the GPU, the other
+engine uses its slabs, and SGLang returns when it gets a request (label sglang).
+FINESERVE_TEST_ROUNDS sets how often it leaves."""
 
 from __future__ import annotations
 
@@ -18,14 +17,15 @@ class Evicted(eviction.Evictions, eviction.Evictable, SglangTrade):
     LEAVERS, OTHER_HAS_ALL = 2, False
 
     def after_both_left(self, i: int) -> None:
-        """Its radix cache is gone, and may be flushed while it is away."""
+        """Evicts the engine: its radix cache is gone, and may be flushed while
+        the engine is away."""
         self.leaves(i)
         self.assertTrue(self.engines[i].run("flush"))
         self.serve(i)
 
 
 class EvictedHybrids(eviction.Evictable, SglangTrade):
-    """Windows and states are memory of the engines: they leave with the
+    """Windows and states are the engines' own memory and leave with the
     weights."""
 
     MODELS = [WindowsModel(seed=91), StatesModel(seed=92, heads=12)]

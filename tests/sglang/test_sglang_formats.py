@@ -1,5 +1,6 @@
-"""KV in FP8 and latents (MLA) on a view of the pool, trading with dense KV; layers
-that attend to a window, embeddings and LoRA adapters on one (label sglang)."""
+"""FP8 KV and latents (MLA) on a view of the pool, trading with dense KV; also
+layers that attend to a window, embeddings and LoRA adapters on a view (label
+sglang)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ DENSE = WideModel(seed=2, heads=12)  # 672 tokens a slab
 
 
 class Fp8Reference(rounded_reference.Fp8Reference):
-    """SGLang has no scales but those of a file of their own."""
+    """SGLang has no scales unless a separate file gives them."""
 
     scales = (1, 1)
 
@@ -91,7 +92,7 @@ class Latents(Trades):
             (view["format"]["planes"], view["format"]["page_bytes"])
             for view in (e["view"] for e in self.fsctl("engines")["engines"])
         ]
-        # One plane a layer, of 576 elements a token.
+        # A layer has one plane, with 576 elements per token.
         self.assertIn((4, 576 * 4), formats)
         self.trade()
 
@@ -105,7 +106,8 @@ class LatentsWithoutDraining(Trades):
 
 class Fp8Latents(SglangMachine):
     def test_tokens_are_those_of_rounded_latents(self) -> None:
-        """576 bytes a token and layer, with pages of one token and of 64."""
+        """Tokens are right with 576 bytes per token and layer, for pages of one
+        token and of 64."""
         self.environment["EMUCUDA_COMPUTE_CAPABILITY"] = "89"
         self.start_daemon()
         rounded = Fp8Reference(LATENT.make(self._models))
@@ -130,7 +132,7 @@ class Fp8Latents(SglangMachine):
 @dataclasses.dataclass(frozen=True)
 class WindowModel(WideModel):
     """Gemma 3: the first layer attends to a window, the second one to
-    everything. SGLang keeps all tokens of both."""
+    everything. SGLang keeps all tokens of both layers."""
 
     WINDOW = 40
 
@@ -206,8 +208,8 @@ class Alone(SglangMachine):
             max_lora_rank=ADAPTER_RANK,
         )
         print("start", engine.answer()["seconds"])
-        # The same prompts with and without, next to each other: what one
-        # caches is not the other's.
+        # Each prompt comes with and without an adapter, one after the other:
+        # what one request caches must not serve the other.
         prompts = [p for p in random_prompts(7, 6, (30, 60)) for _ in "ab"]
         path = model.make(self._models)
         plain, adapted = Reference(path), AdaptedReference(path)

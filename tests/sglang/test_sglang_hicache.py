@@ -24,11 +24,11 @@ LEAST_LOADED = 1000
 
 
 class HiCache(SglangTrade):
-    """Two engines whose prompts come again after the other one had the slabs in
-    which their KV lay."""
+    """Two engines that get their prompts again after the other engine had the
+    slabs with their KV."""
 
     pool_slabs = 8
-    # Copies to the host take longer than steps.
+    # Makes copies to the host take longer than steps.
     SLOW = {"HOST_DEVICE_STORE_MS": "100"}
 
     def start_one(
@@ -46,8 +46,8 @@ class HiCache(SglangTrade):
         return prompts
 
     def rounds(self, seed: int, count: int = 3) -> None:
-        """The same prompts in each: in turns, so that each has the other's
-        slabs, then together."""
+        """Sends the same prompts in each round: first in turns, so that each
+        engine takes the other's slabs, then together."""
         for _ in range(count):
             for i in range(2):
                 self.finish(i, self.ask_again(i, seed))
@@ -74,7 +74,7 @@ class WriteThrough(HiCache):
 
 class WriteBack(HiCache):
     def test_kv_comes_back_right_while_slabs_trade(self) -> None:
-        """It is copied when its slab is asked back."""
+        """KV is copied when its slab is asked back."""
         self.start_all({}, [{"hicache_write_policy": "write_back"}] * 2)
         self.rounds(200)
         self.check_rounds()
@@ -82,7 +82,7 @@ class WriteBack(HiCache):
 
 
 class WithoutTheLock(HiCache):
-    """A breakage that must turn the tests above red."""
+    """The breakage must make the tests above fail."""
 
     SLOW = {"HOST_DEVICE_STORE_MS": "300"}
 

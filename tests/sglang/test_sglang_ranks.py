@@ -1,5 +1,5 @@
-"""Stock SGLang at tensor parallel 2, and in two stages of a pipeline, on two
-pools: each rank has a view of its GPU's pool, and the pages are the same on both
+"""Stock SGLang at tensor parallel 2, and in two pipeline stages, on two pools:
+each rank has a view of its GPU's pool, and both ranks have the same pages
 (label sglang; design notes 0028 and 0030)."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ WIDE = WideModel(heads=32, seed=11)
 
 
 class Ranks(SeveralGpus, SglangTrade):
-    """An engine on two GPUs with pools of different sizes, and one on the
-    second of them."""
+    """An engine on two GPUs with pools of different sizes, and another engine
+    on the second GPU."""
 
     SLABS = [14, 10]
     MODELS = [WIDE, WideModel(seed=2, heads=12)]
@@ -38,7 +38,7 @@ class TensorParallelBesideOne(Ranks):
 
 
 class StagesBesideOne(Ranks):
-    """Each stage has a step of its own micro-batch in flight."""
+    """Each stage has a step of a different micro-batch in flight."""
 
     PARALLEL = [{"pp_size": 2}, {}]
 

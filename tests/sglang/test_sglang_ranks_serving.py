@@ -27,7 +27,7 @@ from replay import Outage, Replay, trace_of
 from serving_site import Served, ServingSite, served_by_vllm
 from test_sglang_serving import TRACE, environment_of_both, served_by_sglang
 
-# 512 tokens in a slab on each GPU, of both.
+# Both models have 512 tokens in a slab on each GPU.
 MODELS = {
     "sglang": WideModel(heads=32, seed=11),
     "vllm": WideModel(heads=32, seed=12),
@@ -99,7 +99,7 @@ class TwoOfTwoRanks(VllmMachine):
     # Kills.
 
     def a_rank_dies(self) -> None:
-        """SGLang's second one, and SGLang with it."""
+        """Kills SGLang's second rank, and SGLang ends with it."""
         with self.outage("a rank", "sglang"):
             kill_9(self.view_of("sglang", device=1)["pid"])
             self.site.wait_until_it_serves_again("sglang")
@@ -111,7 +111,8 @@ class TwoOfTwoRanks(VllmMachine):
             self.site.wait_until_it_serves_again("vllm")
 
     def a_daemon_dies(self) -> None:
-        """Another one takes its pool over; no request is lost."""
+        """Kills a daemon. Another one takes its pool over, and no request is
+        lost."""
         gpu = self.site.gpus[len(self.outages) % 2]
         pid = self.daemon_pid(gpu)
         assert pid is not None
@@ -131,7 +132,7 @@ class TwoOfTwoRanks(VllmMachine):
 
     @contextlib.contextmanager
     def outage(self, what: str, *engines: str) -> Iterator[None]:
-        """The outage of these engines, for clients."""
+        """Notes an outage of these engines for clients."""
         began = time.monotonic()
         yield
         ended = time.monotonic()
@@ -165,7 +166,7 @@ class TwoOfTwoRanks(VllmMachine):
             return False
 
     def count_returned(self) -> None:
-        """Adds what has come back since the last look; a daemon that took over
+        """Adds the slabs returned since the last look. A daemon that took over
         may count from 0."""
         for gpu, seen in self.last_seen.items():
             report = self.site.report("--gpu", gpu, "slabs")
@@ -174,7 +175,7 @@ class TwoOfTwoRanks(VllmMachine):
             self.last_seen[gpu] = now
 
     def answers_come(self) -> None:
-        """From both engines, and slabs change hands."""
+        """Checks that both engines answer and slabs change hands."""
         before = self.replay.counts()
         self.assertTrue(
             stage.eventually(

@@ -32,7 +32,8 @@ MOST_INPUT, MOST_OUTPUT = 400, 12
 
 
 def requests() -> list[Request]:
-    """The trace's own times and models, its lengths cut, and random tokens."""
+    """Returns requests with the trace's own times and models, its lengths cut,
+    and random tokens."""
     rows = real_trace.rows_of(TRACE)[:REQUESTS]
     return real_trace.requests_of(
         rows, ENGINE_OF, SPEED, MOST_INPUT, MOST_OUTPUT
@@ -40,8 +41,8 @@ def requests() -> list[Request]:
 
 
 def served_by_sglang(name: str, path: str, *more: str) -> Served:
-    """By a command of the fleet file's own, not by `engine`; with `more`
-    flags."""
+    """Returns an engine that the fleet file starts by a command instead of by
+    `engine`. `more`: further flags."""
     flags = [
         part
         for argument, value in sglang_machine.ARGUMENTS.items()
@@ -49,7 +50,8 @@ def served_by_sglang(name: str, path: str, *more: str) -> Served:
         if part is not True
     ]
     command = [
-        # For the PyTorch of its environment, not of vLLM's.
+        # The library is built for the PyTorch of SGLang's environment, not of
+        # vLLM's.
         *("env", f"HOST_DEVICE_LIBRARY={sglang_machine.library()}"),
         *(str(sglang_machine.PYTHON), "-m", "sglang.launch_server"),
         *("--model-path", path, "--page-size", "16", *map(str, flags)),
@@ -59,7 +61,8 @@ def served_by_sglang(name: str, path: str, *more: str) -> Served:
 
 
 def environment_of_both(device: dict[str, str]) -> dict[str, str]:
-    """For `fsctl up` on the machine that `device` describes."""
+    """Returns the environment of `fsctl up` on the machine that `device`
+    describes."""
     vllms = engine_environment(device, shim=True, runner=2)
     sglangs = sglang_machine.engine_environment(device, True)
     paths = [e["PYTHONPATH"] for e in (vllms, sglangs)]
@@ -94,7 +97,8 @@ class OneProxy(VllmMachine):
         )
 
     def serve(self, asked: list[Request]) -> list[Answer]:
-        """Returns the answers; each must be one, of the length asked for."""
+        """Returns the answers, each of which must succeed and have the
+        requested length."""
         began = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(len(asked)) as clients:
             answers = list(

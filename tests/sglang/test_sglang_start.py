@@ -1,5 +1,5 @@
-"""A view refuses KV that it cannot hold before it is allocated, in one line
-(label sglang)."""
+"""A view refuses KV that it cannot hold, in one line and before the KV is
+allocated (label sglang)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sglang_machine import EngineEnded, SglangMachine, WideModel
 
 
 def arguments(**changed: Any) -> Any:
-    """SGLang's own, with their defaults."""
+    """Returns SGLang's default arguments with the `changed` ones."""
     fields = ServerArgs.__struct_fields__
     defaults = ServerArgs(model_path="none")
     return types.SimpleNamespace(
@@ -109,7 +109,7 @@ class Models(unittest.TestCase):
 
     def test_dense_models_and_latents_are_not_refused(self) -> None:
         self.refuse()
-        # Its values are the first part of its keys.
+        # A latent's values are the first part of its keys.
         self.refuse(mla=True, head_dim=576, v_head_dim=512)
 
     def test_windows_in_a_pool_of_their_own_are_not_refused(self) -> None:
@@ -217,8 +217,8 @@ class Sizes(unittest.TestCase):
 
 
 class WindowSizes(unittest.TestCase):
-    """The pool of windows of 40 tokens, each of 1024 bytes, with pages of 16;
-    SGLang frees what is behind them 128 tokens at a time."""
+    """A pool of windows of 40 tokens, each of 1024 bytes, with pages of 16
+    tokens. SGLang frees what is behind the windows 128 tokens at a time."""
 
     FOR_A_REQUEST = 40 + 128 + 2 * 16
 
@@ -255,7 +255,7 @@ class WindowSizes(unittest.TestCase):
             self.tokens(1 << 30, max_running_requests=None),
             256 * self.FOR_A_REQUEST + 2 * 256 + 16,
         )
-        # A prompt that is not cut has windows of all its tokens at first.
+        # A prompt that is not chunked initially has windows for all its tokens.
         self.assertEqual(
             self.tokens(1 << 30, chunked_prefill_size=-1),
             32 * self.FOR_A_REQUEST + 512 + 16,
@@ -328,7 +328,7 @@ class Drafters(unittest.TestCase):
             layer_info=types.SimpleNamespace(num_effective_layers=1)
         )
         self.assertEqual(found.planes, 2 * (4 + 1))
-        # A request of the longest context has its drafts beside it.
+        # A request of the longest context also needs room for its drafts.
         self.assertEqual(found.floor_pages, 33 + 2)
 
     def test_one_of_another_width_is_refused(self) -> None:

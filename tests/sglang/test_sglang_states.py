@@ -1,5 +1,5 @@
-"""State-space layers, whose states are memory of the engine, beside attention on
-a view of the pool (label sglang)."""
+"""State-space layers, whose states are the engine's own memory, beside
+attention on a view of the pool (label sglang)."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class StatesModel(WideModel):
 
 
 class Engines(SglangTrade):
-    """For such a model SGLang has a radix cache or steps ahead of their results,
-    not both; the first engine has the latter, and pages of 16 tokens."""
+    """For such a model, SGLang has either a radix cache or steps that run ahead
+    of their results. The first engine runs ahead, with pages of 16 tokens."""
 
     MODELS = [StatesModel(seed=81), StatesModel(seed=82, heads=12)]
     pool_slabs = 8
     HELD_IN_TURN = 4
-    # SGLang reads where states are before it reads a prompt.
+    # SGLang reads the places of states before it reads a prompt.
     STEPS_AHEAD = 0
 
     def start_one(

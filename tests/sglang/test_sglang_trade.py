@@ -14,7 +14,7 @@ class TwoEngines(SglangTrade):
 
 
 class WithoutDraining(SglangTrade):
-    """Breakages that must turn the test above red."""
+    """Each breakage must make the test above fail."""
 
     def test_a_slab_returned_in_use_is_noticed(self) -> None:
         self.notice_undrained_slabs()

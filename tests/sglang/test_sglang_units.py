@@ -1,5 +1,5 @@
-"""SGLang's own allocators on slabs whose leases the test decides, without a
-device (label sglang)."""
+"""SGLang's own allocators on slabs that the test leases and asks back, without
+a device (label sglang)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _NoCache:
 
 
 class _Allocators(unittest.TestCase):
-    """With pages of one token and of four."""
+    """Provides allocators with pages of one token and of four."""
 
     def setUp(self) -> None:
         self.each = [self.token(), self.paged()]
@@ -98,8 +98,8 @@ class _Allocators(unittest.TestCase):
 
 
 class Demands(unittest.TestCase):
-    """The demand of a running request of 10 tokens more, with pages of one
-    token."""
+    """The demand of a running request that has 10 tokens to go, with pages of
+    one token."""
 
     def demand(self, ahead: int, waiting: int = 0) -> Demand:
         request = SimpleNamespace(
@@ -125,7 +125,7 @@ class Demands(unittest.TestCase):
 
     def test_drafts_are_wanted_beside_what_steps_may_accept(self) -> None:
         self.assertEqual(self.demand(0).pages(), 4 + 1)
-        # Four steps of four tokens are more than its last 10.
+        # Four steps of four tokens are more than the request's last 10.
         self.assertEqual(self.demand(8).pages(), 10 + 8 + 1)
         self.assertEqual(
             self.demand(8, waiting=1).pages(), 10 + 8 + 1 + 40 + 10 + 8 + 1
@@ -167,7 +167,7 @@ class Pipelines(_Allocators):
             max_running_requests=4,
             running_mbs=batches,
             running_batch=batches[0],
-            # The prompt of the second one's request was read just now.
+            # The prompt of the second micro-batch's request was read just now.
             mbs=[batches[0], self.batch([self.other], reads=True), None],
             waiting_queue=[],
             chunked_req=None,
@@ -197,7 +197,7 @@ class Pipelines(_Allocators):
         scheduler.chunked_req = chunked
         demand = Demand(scheduler, 0)
         self.assertEqual(demand.tokens_begun(), 20 + 2 + 20 + 8 + 2)
-        # Its last part is in the third micro-batch.
+        # The last part of the prompt is in the third micro-batch.
         scheduler.chunked_req = scheduler.mbs[2].chunked_req = None
         self.assertEqual(demand.tokens_begun(), 20 + 2 + 8 + 2)
 
@@ -263,7 +263,8 @@ class Allocator(_Allocators):
             grants = allocator.leased.grants
             self.ask_back(allocator, slab)
             self.assertEqual(grants.returned, [])
-            # Three pages are still used; the other slab's are free.
+            # Three pages of the leaving slab are still used; those of the other
+            # slab are free.
             self.assertEqual(
                 allocator.capacity, (3 + PAGES) * allocator.page_size
             )
@@ -299,7 +300,8 @@ class Allocator(_Allocators):
             page = allocator.page_size
             self.lease(allocator, 1, 2)
             self.ask_back(allocator, 1, at_least=(PAGES + 1) * page)
-            # It may still be taken, but by no new request.
+            # The leaving slab's pages may still be taken, but not by a new
+            # request.
             self.assertEqual(allocator.available_size(), 2 * PAGES * page)
             budget = allocator.create_prefill_budget(_NoCache())
             self.assertEqual(budget.remaining_total, PAGES * page)
@@ -346,8 +348,8 @@ class Allocator(_Allocators):
 
 
 class _Caches(_Allocators):
-    """Two texts begin alike; the common part is in slab 1, the ends in 2 and
-    3."""
+    """The cache has two texts with the same beginning. The beginning is in slab
+    1, the ends are in slabs 2 and 3."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -374,7 +376,7 @@ class _Caches(_Allocators):
             cache.insert(
                 InsertParams(
                     key=self.text(allocator, text),
-                    # The second one was matched that far.
+                    # The second text's beginning is already in the cache.
                     prev_prefix_len=text * slab,
                     value=torch.cat(
                         [
@@ -393,7 +395,7 @@ class _Caches(_Allocators):
         return RadixKey(array("q", [7] * slab + [end] * slab))
 
     def known(self, cache: LeasedRadixCache, end: int) -> int:
-        """Returns the length of the text's part that the cache has."""
+        """Returns how much of the text the cache has, in tokens."""
         return self.match(cache, end).device_prefix_len
 
     def scheduler(self, allocator: Any, cache: Any = None) -> Any:
@@ -433,7 +435,7 @@ class RadixCache(_Caches):
             slab = PAGES * allocator.page_size
             self.assertEqual(self.known(cache, 0), 2 * slab)
             self.assertEqual(self.known(cache, 1), slab)
-            # Nothing was evicted that had not to be.
+            # Only the entry that had to be evicted was evicted.
             self.assertEqual(cache.evictable_size(), 2 * slab)
             self.assertEqual(allocator.available_size(), 0)
 
@@ -461,7 +463,7 @@ class RadixCache(_Caches):
 
 
 class Windows(_Allocators):
-    """Layers of sliding windows have a pool of WINDOWS pages of their own."""
+    """Layers of sliding windows have a separate pool of WINDOWS pages."""
 
     WINDOWS = PAGES + 4
 
@@ -478,7 +480,8 @@ class Windows(_Allocators):
         self.each = [self.windows(1), self.windows(4)]
 
     def windows(self, page: int) -> Any:
-        """SGLang makes the leased part first."""
+        """Returns an allocator of both pools. SGLang makes the leased part
+        first."""
         answers = iter([InMemoryGrants.uniform(SLABS, PAGES), None])
         for kind in LeasedTokenAllocator, LeasedPagedAllocator:
             kind.grants_factory = staticmethod(lambda _: next(answers))
@@ -504,7 +507,7 @@ class Windows(_Allocators):
         super().lease(allocator.full_attn_allocator, *slabs)
 
     def take(self, allocator: Any, tokens: int) -> torch.Tensor:
-        """The tokens of one request, in whole pages."""
+        """Allocates the tokens of one request, in whole pages."""
         if allocator.page_size == 1:
             slots = allocator.alloc(tokens)
         else:
@@ -525,7 +528,7 @@ class Windows(_Allocators):
                 sorted(mapped[slots].tolist()), [*range(page, windows + page)]
             )
             self.assertEqual(allocator.swa_available_size(), 0)
-            # Slots behind the window go first.
+            # Slots behind the window are freed first.
             half = windows // 2
             allocator.free_swa_segment(slots[:half], start_pos=0)
             self.assertEqual(allocator.swa_available_size(), half)
@@ -570,7 +573,7 @@ class Windows(_Allocators):
             self.assertEqual(budget.remaining_total, PAGES * page)
             budget.total_offset = PAGES * page
             self.assertEqual(budget.available_chunk_tokens(8), 8)
-            # The windows' own room bounds it.
+            # The room in the windows' pool limits the chunk.
             self.assertEqual(
                 budget.available_chunk_tokens(1000), windows - page
             )
@@ -578,8 +581,7 @@ class Windows(_Allocators):
             self.assertIsNone(budget.available_chunk_tokens(8))
 
     def test_what_is_behind_a_cached_window_goes_with_its_slab(self) -> None:
-        """Slab 1 has the beginning of a text, which attends to nothing any
-        longer, slab 2 the rest."""
+        """Slab 1 has a cached text, whose beginning is behind the window."""
         patch = mock.patch("torch.cuda.Event")
         patch.start()
         self.addCleanup(patch.stop)
@@ -696,8 +698,9 @@ class Leaving(_Caches):
 
 class Steps(_Caches):
     def test_a_pipelines_step_is_known_by_its_batch(self) -> None:
-        """Its result has come from the last stage by the time that it is
-        processed; other engines' batch is a copy by then."""
+        """A pipeline's result is another object by the time it is processed,
+        because it came from the last stage; in other engines, the batch is a
+        copy by then."""
         for pipeline, known_by in (True, 0), (False, 1):
             for allocator in self.each:
                 ranks = Ranks()
@@ -718,7 +721,8 @@ class Steps(_Caches):
 
 class Books(_Caches):
     def test_they_count_what_is_leased_where_states_are_too(self) -> None:
-        """SGLang asks its pool of requests there, and divides by what it says."""
+        """If there are states, SGLang asks its pool of requests for the
+        capacity, and divides by it."""
         for allocator in self.each:
             scheduler = self.scheduler(allocator)
             pool = SimpleNamespace(free_slots=[1, 2])
@@ -770,8 +774,8 @@ class SeveralRanks(_Caches):
         self.ranks[1].begin_with(mock.Mock(side_effect=AssertionError))
 
     def step(self, *requests: str) -> list[Turn]:
-        """Returns the turn with which each rank begins the step. Each gets the
-        requests."""
+        """Sends the requests to each rank and returns the turn with which each
+        rank begins the step."""
         sent = b""
 
         def send(receiver: Any, found: list[Any]) -> list[Any]:
@@ -806,7 +810,7 @@ class SeveralRanks(_Caches):
         self.assertEqual(received, ["a"])
         self.assertEqual(second.turn(), self.next)
         self.assertEqual(second.passed_on(received), [self.next, "a"])
-        # The next step is another one, whether or not it has received any.
+        # The next step begins with a new turn, even if it received no requests.
         self.assertEqual(first.turn(), Turn())
         self.assertEqual(first.passed_on([]), [])
 
@@ -838,8 +842,8 @@ class SeveralRanks(_Caches):
             self.step()
 
     def schedulers(self) -> list[Any]:
-        """One for each rank, on the shims' leases; their SchedulerLeases are
-        the result."""
+        """Makes a scheduler for each rank on the shims' leases, and returns
+        their SchedulerLeases."""
         found = []
         for ranks, grants in zip(self.ranks, self.grants):
             LeasedTokenAllocator.grants_factory = staticmethod(
@@ -858,7 +862,7 @@ class SeveralRanks(_Caches):
         return found
 
     def begin(self, leases: list[Any], *changes: tuple[int, int]) -> None:
-        """A step that begins with these changes, as the shim tells them."""
+        """Begins a step with these changes, as the shim reports them."""
         self.shims[0].poll.return_value = changes
         turns = self.step()
         for one, ranks, turn in zip(leases, self.ranks, turns):

@@ -1,4 +1,4 @@
-"""Layers of sliding windows with a pool of their own, beside layers on a view of
+"""Layers of sliding windows with a separate pool, beside layers on a view of
 the pool that attend to everything (label sglang)."""
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ class WindowsModel(WideModel):
             global_head_dim=64,
             hidden_size_per_layer_input=0,
             sliding_window=WINDOW,
-            # SGLang reads it, and transformers does not.
+            # SGLang reads this value, but transformers does not.
             swa_num_key_value_heads=self.heads,
             layer_types=["sliding_attention", "full_attention"]
             * (self.layers // 2),
         )
 
 
-# SGLang insists on it for Gemma 4; the tests' own is behind the name.
+# SGLang requires this backend for Gemma 4; the tests' own backend has taken its
+# name.
 BACKEND = {"attention_backend": "triton"}
-# By itself SGLang frees what is behind a window 128 tokens at a time.
+# By default, SGLang frees what is behind a window 128 tokens at a time.
 SOON = {"SGLANG_SWA_EVICTION_INTERVAL": "8"}
 
 
@@ -63,8 +64,8 @@ class Trades(Engines):
 
 
 class WithoutDraining(Engines):
-    """Tokens of such a model hardly depend on a few keys that are overwritten, so
-    each write is compared with the daemon's table."""
+    """Compares each write with the daemon's table, because the tokens of such a
+    model hardly depend on a few overwritten keys."""
 
     def start_one(
         self, i: int, environment: dict[str, str], **own: Any
@@ -77,7 +78,8 @@ class WithoutDraining(Engines):
         self.ask(0, 64)
         for _ in range(4):
             self.finish(1, self.ask(1, 24))
-            # It ends when SGLang finds pages lost, and is not asked.
+            # The engine ends when SGLang finds that pages are lost, so only its
+            # stderr is read.
             if "a stray write" in self.engines[0].stderr():
                 return
         self.fail("no stray write was seen")

@@ -1,6 +1,6 @@
-"""A separate machine for each test: an emulated GPU, a runtime folder, and
-the daemons and PyTorch processes that the test starts on it. With
-$FINESERVE_TEST_GPU it is that GPU of this computer (fineserved's --gpu)."""
+"""A separate machine for each test: an emulated GPU, a runtime folder, and the
+daemons and PyTorch processes that the test starts on it. If $FINESERVE_TEST_GPU
+is set, the machine uses that GPU of this computer (fineserved's --gpu)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class LineProcess:
         self._process.stdin.flush()
 
     def receive(self) -> str:
-        """The next line; empty if the program has ended."""
+        """Returns the next line; empty if the program has ended."""
         return self._process.stdout.readline()
 
     def stderr(self) -> str:
@@ -123,7 +123,7 @@ class Engine(LineProcess):
         return self.answer()
 
     def ask(self, source: str) -> None:
-        """As run(); answer() waits for what it left."""
+        """Sends `source` like run(); answer() waits for the result."""
         try:
             self.send(json.dumps(textwrap.dedent(source)))
         except BrokenPipeError:
@@ -161,8 +161,8 @@ class Machine(unittest.TestCase):
     def start_daemon(
         self, *arguments: str, device: int = 0, slabs: int | None = None
     ) -> subprocess.Popen[str]:
-        """Starts fineserved for a device with a pool of `slabs`, or of the
-        test's; waits until it serves."""
+        """Starts fineserved for a device with a pool of `slabs` slabs (by
+        default, the test's number) and waits until it serves."""
         return self.machine.start_daemon(
             *("--gpu", REAL_GPU or f"emulated:{device}"),
             *("--pool", (slabs or self.pool_slabs) * self.slab_bytes),
@@ -181,7 +181,8 @@ class Machine(unittest.TestCase):
         return self.fsctl("slabs")["states"]["free"]["slabs"]
 
     def slabs_held(self) -> dict[int, int]:
-        """By engine, from 1 in the order of registration; 0: no engine's."""
+        """Returns each engine's number of slabs, by engine from 1 in the order
+        of registration; 0 is for slabs of no engine."""
         held: dict[int, int] = {}
         for run in self.fsctl("slabs")["slabs"]:
             engine = run["engine"] or 0

@@ -1,5 +1,5 @@
-"""Stock PyTorch on the emulated device: without the shim, then under it with
-nothing declared as KV, where the same must hold."""
+"""Runs stock PyTorch on the emulated device, first without the shim, then under
+it with nothing declared as KV. The same must hold in both."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class Plain(Machine):
         self.assertEqual((backend, equal), ("cudaMallocAsync", True))
 
     def test_tensor_is_shared_with_another_process(self) -> None:
-        # As torch.multiprocessing does: the reduced form of a tensor contains a
+        # Does as torch.multiprocessing: the reduced form of a tensor contains a
         # cudaIpcMemHandle_t.
         producer, consumer = self.start_engine(), self.start_engine()
         form = producer.run(

@@ -10,8 +10,8 @@ from machine import MIB, Machine
 
 ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "6"))
 WEIGHTS, WEIGHT = 4, 10 * MIB
-# Bytes that a captured graph copies a weight to; each segment has a size of its
-# own.
+# Bytes that a captured graph copies a weight to. Each segment has a different
+# size.
 MIRROR = 12 * MIB
 KV = 12 * MIB
 
@@ -78,7 +78,8 @@ class Evicted(Machine):
         self.assertIn(says, done.stdout)
 
     def takes_its_room(self, round_: int) -> None:
-        """The other one has this memory from now on, and finds what it wrote."""
+        """Gives this memory to the other script, which must find in it what it
+        wrote."""
         self.assertTrue(
             self.other.run(
                 f"""
@@ -99,7 +100,7 @@ class Evicted(Machine):
             self.move("evict", "left the GPU")
             self.takes_its_room(round_)
             if round_ % 3 == 0:
-                # Its touch waits behind the gate for the room.
+                # The script's access waits behind the gate until there is room.
                 self.script.ask("out = wrong()")
                 self.gives_it_back()
                 wrong += self.script.answer()

@@ -1,5 +1,5 @@
-"""KV cache as vLLM allocates it, in stock PyTorch under the shim: it lands in
-slabs of the running daemon, and nothing else does."""
+"""Allocates the KV cache as vLLM does, in stock PyTorch under the shim. It is
+placed in slabs of the running daemon, and nothing else is."""
 
 from __future__ import annotations
 

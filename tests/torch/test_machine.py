@@ -1,4 +1,4 @@
-"""The machine that the tests of PyTorch run on. Needs no PyTorch."""
+"""Tests the machine that the tests of PyTorch run on. Needs no PyTorch."""
 
 import signal
 import time

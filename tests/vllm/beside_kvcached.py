@@ -1,4 +1,5 @@
-"""The compatibility page's last section: kvcached's list beside ours."""
+"""Writes the last section of the compatibility page: kvcached's list beside
+ours."""
 
 from __future__ import annotations
 

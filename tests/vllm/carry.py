@@ -17,8 +17,9 @@ import shutil
 import subprocess
 import sys
 
-# Not here: what transformers or PyTorch bring, and what machines with PyTorch
-# mostly have (SHARED in tests/gpu/vllm_check.py).
+# Packages that the bundle carries. Those that come with transformers or PyTorch
+# are missing, and so are those that most machines with PyTorch have (SHARED in
+# tests/gpu/vllm_check.py).
 PACKAGES = (
     "annotated-types",
     "apache-tvm-ffi",
@@ -53,11 +54,12 @@ PACKAGES = (
 )
 COMPILED = "vllm/_C_stable_libtorch.py"
 NO_KERNELS = pathlib.Path(__file__).with_name("no_kernels.py")
-# vLLM asks whether it can be imported, and then looks for nothing in it.
+# vLLM only checks that this module can be imported, and uses nothing in it.
 FLASH_ATTENTION = "vllm/vllm_flash_attn/_vllm_fa2_C.py"
 # Tags that pip matches exactly: up to the glibc that the bundle needs.
 PLATFORMS = ("1", "2010", "2014", *(f"_2_{n}" for n in range(5, 36)))
-# Its sizes of kernels per GPU are as large as the rest and have defaults.
+# Kernel sizes per GPU are left out: they are as large as the rest and have
+# defaults.
 _LEFT_OUT = "/fused_moe/configs/"
 
 
@@ -73,8 +75,8 @@ def copy_vllm(folder: pathlib.Path) -> None:
 
 
 def stand_in(folder: pathlib.Path) -> None:
-    """vLLM's CUDA platform and its attention import their kernels whether they
-    are used or not."""
+    """Writes stand-ins for the kernels, because vLLM's CUDA platform and its
+    attention import them even if they are not used."""
     shutil.copyfile(NO_KERNELS, folder / COMPILED)
     (folder / FLASH_ATTENTION).write_text("# No kernels (tests/vllm/carry.py).\n")
 

@@ -40,12 +40,11 @@ _COUNTED = {
     "kills": "kill -9 survived",
 }
 
-# By engine: its name in titles, and the folder of its tests.
+# The name of each engine in titles, and the folder of its tests.
 _TITLES = {"vllm": "vLLM", "sglang": "SGLang"}
 _TESTS = {"vllm": _HERE, "sglang": _HERE.parent / "sglang"}
 
-# The modules among these that a Python with vLLM runs, which starts the other
-# engine.
+# The modules that run in a Python with vLLM, which starts the other engine.
 _BESIDE_VLLM = (
     "test_sglang_vllm",
     "test_sglang_serving",
@@ -54,8 +53,8 @@ _BESIDE_VLLM = (
 
 
 def handed_over(printed: str) -> int:
-    """Returns the slabs that passed from an engine to another one: the sum
-    of each engine's last printed count."""
+    """Returns how many slabs passed from one engine to another: the sum of the
+    last count that each engine printed."""
     last: dict[str | None, int] = {}
     for line in printed.splitlines():
         if count := re.search(r"'slabs_returned': (\d+)", line):
@@ -71,8 +70,8 @@ def run_unittests(
     modules: Sequence[str],
     logs: pathlib.Path | None,
 ) -> Results:
-    """Runs the plugin's tests on the real engine, module by module. `logs`:
-    the folder for what each prints."""
+    """Runs the plugin's tests on the real engine, module by module. `logs`: the
+    folder for the output of each module."""
     tests = _TESTS[engine]
     own = folder / f"{engine}-{version}" / "bin/python"
     beside = max(folder.glob("vllm-*/bin/python"), default=own)
@@ -119,7 +118,8 @@ def run_unittests(
 def join(
     engine: str, results: list[Results], versions: set[str]
 ) -> list[Results]:
-    """One entry per version of an engine, newest first, of `versions` too."""
+    """Returns one entry per version of an engine, newest first, including
+    `versions`."""
     joined: dict[str, Results] = {
         version: {"version": version, "loop": [], "modules": {}}
         for version in versions
@@ -225,7 +225,7 @@ def _rows(table_: str) -> tuple[_Row, ...]:
     return tuple((title.strip(), _module(*names.split())) for title, names in rows)
 
 
-# The modules that are run are those in brackets.
+# The names in brackets are the modules that are run.
 _ON_SCHEDULER = """
 Property tests against vLLM's pool [test_pool_properties]
 Discovery, seams, refusals, waking [test_pool_engine test_pool_doubles]
@@ -395,7 +395,7 @@ _ROWS = {"vllm": _VLLM_ROWS, "sglang": _rows(_ON_SGLANG)}
 
 
 def earlier_cells(text: str, engine: str) -> dict[tuple[str, str], str]:
-    """The cells of the table of an engine by (row, version)."""
+    """Returns the cells of an engine's table by (row, version)."""
     title = f"{_TITLES[engine]} "
     cells: dict[tuple[str, str], str] = {}
     versions: list[str] = []
@@ -449,7 +449,8 @@ An engine that was started for a view ends with one line, "FineServe: " and:
 
 
 def page(results: list[Results], earlier: str) -> str:
-    """Both engines, one behind the other. `earlier`: the page so far."""
+    """Returns the page, with one engine after the other. `earlier`: the page so
+    far."""
     sections = []
     for engine, title in _TITLES.items():
         cells = earlier_cells(earlier, engine)

@@ -25,8 +25,8 @@ SLOS_S = 1, 2, 5, 10, 20
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """ttft_s: from the time at which the trace has the request; infinite if no
-    token came. failure: empty if the answer is whole."""
+    """`ttft_s` counts from the request's time in the trace, and is infinite if
+    no token came. `failure` is empty if the answer is complete."""
 
     request: Request
     tokens: list[int]
@@ -40,9 +40,10 @@ def requests_of(
     speed: float,
     within_s: tuple[float, float],
 ) -> list[Request]:
-    """Those to every second model of the trace, from the most asked one on, in
-    this part of it; each model gets one of these names. The order and the gaps
-    are the trace's, its lengths cut, and the tokens random."""
+    """Returns the requests to every second model of the trace, from the busiest
+    one on, in the part `within_s`. Each of these models gets one of the names
+    in `models`. The order and the gaps are the trace's, its lengths are cut,
+    and the tokens are random."""
     first_s, end_s = within_s
     rows = real_trace.rows_of(trace)
     asked = real_trace.models_by_use(rows)
@@ -61,8 +62,8 @@ def answers_to(
     requests: Sequence[Request],
     port_for: Callable[[str], contextlib.AbstractContextManager[int]],
 ) -> list[Outcome]:
-    """Sends each at its time. `port_for`: where a model's request goes, once it
-    may."""
+    """Sends each request at its time. `port_for`: waits until a model's request
+    may go, and gives the port."""
     began = time.monotonic()
 
     def ask(request: Request) -> Outcome:
@@ -87,8 +88,8 @@ def answers_to(
 def _stream(
     port: int, request: Request, tokens: list[int], times: list[float]
 ) -> str:
-    """Appends the tokens of a greedy completion, and when each event with some
-    came. Returns why there are none."""
+    """Appends the tokens of a greedy completion, and the arrival time of each
+    event that had tokens. Returns why the request failed."""
     body = completion(request.model, request.prompt, request.output_tokens)
     connection = http.client.HTTPConnection(
         "127.0.0.1", port, timeout=GIVEN_UP_S
@@ -117,7 +118,7 @@ def _stream(
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Times of those that were answered; shares of all."""
+    """Returns the times of answered requests, and shares of all requests."""
     answered = sorted(o.ttft_s for o in outcomes if not o.failure)
 
     def percentile(part: float) -> float | None:
@@ -141,7 +142,8 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
-    """A line for each way, and a column for each figure of any."""
+    """Returns a table with a line for each way, and a column for each figure
+    that any way has."""
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
     lines = [["way", *names], ["---"] * (1 + len(names))] + [
         [way, *(str(row.get(name, "–")) for name in names)]

@@ -32,13 +32,15 @@ from gpu_machine import (
 from machine import stage
 from serving_site import site_of
 
-# A block of 16 tokens takes 128 KiB of one and 96 KiB of the other.
+# A block of 16 tokens takes 128 KiB of the large model and 96 KiB of the small
+# one.
 MODELS = {"large": Model(layers=4, seed=1), "small": Model(layers=3, seed=2)}
 KILLED, OTHER = MODELS
 TRACE = HERE.parents[1] / "tools/lab/workload/arena27_excerpt.csv"
 TRACE_S = 134
 SPEED = 2.2
-# The host runs the operators of both engines: a part of the requests, cut.
+# Sends only some of the requests, with their lengths cut, because the host runs
+# the operators of both engines.
 CUT = ("--scale", "0.35", "--most-input", "400", "--most-output", "8")
 TABLE_S = 4  # between the lines of the table
 KILL_AT_S = 26  # arena-10 takes over
@@ -157,7 +159,8 @@ class Demo:
         self._judge(json.loads(report.read_text()), most)
 
     def _watch(self, load: subprocess.Popen[str]) -> dict[str, int]:
-        """Prints how many slabs each engine holds, and kills; returns the most."""
+        """Prints how many slabs each engine holds, and kills one engine.
+        Returns the most that each has held."""
         began = time.monotonic()
         most = dict.fromkeys(MODELS, 0)
         killed = False
@@ -260,6 +263,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # A signal ends it as an exception does, so that nothing stays behind.
+    # Makes a signal end the program as an exception does, so that nothing is
+    # left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())

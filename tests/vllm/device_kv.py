@@ -18,9 +18,9 @@ SLOT = struct.Struct("<q")
 
 
 class Device:
-    """The CUDA driver through ctypes, with its own context. With
-    $FINESERVE_TEST_DRIVER it is the emulated one, which stock libraries do not
-    find."""
+    """Calls the CUDA driver through ctypes, with a separate context. If
+    $FINESERVE_TEST_DRIVER is set, it is the emulated driver, which stock
+    libraries do not find."""
 
     def __init__(self) -> None:
         self._driver = ctypes.CDLL(
@@ -83,18 +83,18 @@ class Worker:
         return contextlib.ExitStack()
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
-        # As V1 does for its profiling of graphs: outside of the context.
+        # Allocates outside of the context, as V1 does to profile graphs.
         self._device.free(self._device.allocate(8 << 20))
         (tensor,) = kv_cache_config.kv_cache_tensors
         with self._maybe_get_memory_pool_context("kv_cache"):
             base = self._device.allocate(tensor.size)
-        # As torch.zeros does: over all of it.
+        # Zeroes the whole tensor, as torch.zeros does.
         self._device.fill(base, 0, tensor.size)
         self.kv = DeviceKv(self._device, base, tensor)
 
 
 class DeviceKv:
-    """Slots of a signed 64-bit number, in each layer's page of each block."""
+    """Slots of signed 64-bit numbers, in each layer's page of each block."""
 
     def __init__(self, device: Device, base: int, tensor: Any) -> None:
         self._device = device
@@ -110,8 +110,8 @@ class DeviceKv:
 
 
 class Row:
-    """One block; compares and slices as a list of its slots does. Layer l holds
-    each number plus l, so that layers cannot pass for each other."""
+    """One block, which compares and slices like a list of its slots. Layer l
+    holds each number plus l, so that a mix-up of layers shows."""
 
     def __init__(self, device: Device, pages: list[int]) -> None:
         self._device = device
@@ -167,7 +167,7 @@ class SlabTable:
 
     @property
     def count(self) -> int:
-        """The pool's slabs at its largest."""
+        """Returns the number of slabs of the pool at its largest size."""
         return self._count
 
     def _word(self, offset: int) -> int:

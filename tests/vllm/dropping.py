@@ -1,5 +1,5 @@
-"""Two replicas on two GPUs, of which one drops its parameters and reads the
-other's."""
+"""Two replicas on two GPUs, one of which drops its parameters and reads those
+of the other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Replicas(EngineTest):
             self.start_daemon_of(gpu)
 
     def start_daemon_of(self, gpu: int, *arguments: str) -> None:
-        """Its parent starts it again when it has been killed."""
+        """Starts a daemon, whose parent restarts it when it has been killed."""
         parent = self.machine.start_daemon(
             *("--supervise", "--gpu", f"emulated:{gpu}"),
             *("--slab", self.slab_bytes),
@@ -87,8 +87,8 @@ class Replicas(EngineTest):
         return done.returncode, said
 
     def obeys(self, gpu: int, verb: str) -> str:
-        """A daemon or an engine that has just started may not be ready yet, and
-        KV may be in the way of a copy."""
+        """Repeats the verb, because a daemon or an engine that has just started
+        may not be ready yet, and KV may be in the way of a copy."""
         said: list[str] = []
 
         def ordered() -> bool:
@@ -143,8 +143,8 @@ class Replicas(EngineTest):
             self.judge(gpu, prompts)
 
     def go_through(self, *steps: Callable[[], None]) -> None:
-        """One start serves all of them: it takes a minute. Each begins and ends
-        without a drop."""
+        """Runs all steps after one start, because a start takes a minute. Each
+        step begins and ends without a drop."""
         for step in steps:
             print("--", step.__name__, flush=True)
             step()
@@ -154,8 +154,8 @@ class Replicas(EngineTest):
         return size
 
     def grown_pool(self, at_least: int) -> int:
-        """The pool's bytes once it has grown to that, and grows no further
-        however many requests there are."""
+        """Waits until the pool has grown to at least this size and further
+        requests no longer grow it. Returns its bytes."""
         before, size, rounds = 0, self.pool_bytes(), 0
         while size < at_least or size > before:
             rounds += 1
@@ -188,7 +188,7 @@ class Replicas(EngineTest):
         dropped = int(size) * MIB
         grown = self.grown_pool(before + dropped * 95 // 100)
         print(f"{(grown - before) >> 20} of {size} MiB", flush=True)
-        # It gives the memory back while requests are under way.
+        # The replica gives the memory back while requests are under way.
         asked = self.ask(0, FEW)
         self.obeys(0, "restore")
         self.judge(0, asked)
@@ -204,7 +204,7 @@ class Replicas(EngineTest):
             self.reload(writer)
             self.assertFalse(self.has_dropped(0))
             self.serve(0, 1)
-        # A function of the user's may write, too.
+        # A user's function may also write to the weights.
         self.obeys(0, "drop")
         self.assertTrue(self.has_dropped(0))
         self.engines[0].run("stats")

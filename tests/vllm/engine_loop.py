@@ -24,7 +24,8 @@ import tempfile
 import time
 from typing import Any
 
-# Before vLLM is imported: an accelerator's wheel on a CPU-only job.
+# Set before vLLM is imported, because a CPU-only job may have an accelerator's
+# wheel.
 os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 os.environ.setdefault("VLLM_PLUGINS", "")  # install() is called here
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -59,10 +60,11 @@ BLOCKS_PER_SLAB = 8
 SLAB_COUNT = 12
 NUM_BLOCKS = (SLAB_COUNT + 1) * BLOCKS_PER_SLAB  # index 0 is private
 MAX_PROMPT, MAX_OUTPUT = 48, 24  # tokens
-# Slabs for one longest request (19 blocks), as the daemon's floor.
+# Slabs for one request of the longest length (19 blocks), like the daemon's
+# floor.
 FLOOR = 3
-# Steps within which an ask-back must be met; heuristic, some thirty times what
-# the longest request needs alone.
+# Number of steps within which an ask-back must be met: a heuristic, about
+# thirty times what the longest request needs alone.
 ASK_BACK_BOUND = 2000
 
 
@@ -73,8 +75,8 @@ class Options:
     async_scheduling: bool = True
     preempt: bool = False
     stock: bool = False
-    # For the tests of the checker: False ignores steps that only read a
-    # returned slab, to show that a step that writes one is found.
+    # For the tests of the checker: if False, steps that only read a returned
+    # slab are ignored, to show that the checker finds a step that writes one.
     check_reads: bool = True
 
 
@@ -127,9 +129,11 @@ def _config(
             async_scheduling=async_scheduling,
         ),
     )
-    # The CPU platform turns it off for the sake of its workers; ours is a fake.
+    # The CPU platform turns async scheduling off because of its workers; our
+    # worker is a fake.
     vllm_config.scheduler_config.async_scheduling = async_scheduling
-    # It also gives each worker a process of its own; ours is in this one.
+    # The CPU platform also puts each worker in a separate process; ours is in
+    # this one.
     vllm_config.parallel_config.distributed_executor_backend = "uni"
     assert vllm_config.cache_config.block_size == BLOCK_SIZE
     return vllm_config
@@ -195,7 +199,7 @@ class Loop:
 
     def _build(self) -> None:
         if self.options.stock:
-            # vLLM's pool with the whole view; leases do not exist.
+            # vLLM's pool has the whole view, without leases.
             self.checker.held.update(range(self.slab_count + 1))
         else:
             self._install()
@@ -217,8 +221,8 @@ class Loop:
         self.scheduler = self.core.scheduler
         self.core.model_executor.scheduler = self.scheduler
         if engine := plugin.leases_of(self.scheduler):
-            # As an EngineCoreProc, which asks has_requests() in each turn:
-            # nothing else has to wait for the device between two steps.
+            # An EngineCoreProc calls has_requests() in each turn, so nothing
+            # else has to wait for the device between two steps.
             engine.attach(lambda: None)
         manager = self.scheduler.kv_cache_manager
         pool = manager.block_pool
@@ -276,7 +280,7 @@ class Loop:
                 )
         if self.random.random() >= 0.06:
             return
-        # Tides, so that memory is at times scarce for long.
+        # Tides come and go, so that memory is sometimes scarce for long.
         if self.random.random() < 0.03:
             self._low_tide = not self._low_tide
         staying = sorted(checker.held - checker.asked_back.keys())
@@ -305,8 +309,8 @@ class Loop:
         ]
         request_id = f"r{self._next_id}"
         self._next_id += 1
-        # A stop token ends a request by surprise: with async scheduling its
-        # next step is then in flight. The end by length vLLM foresees.
+        # A stop token ends a request by surprise: with async scheduling, its
+        # next step is then in flight. vLLM foresees an end by length.
         max_tokens = self.random.randrange(1, MAX_OUTPUT + 1)
         stop_after = self.random.randrange(1, 2 * MAX_OUTPUT)
         parameters = SamplingParams(
@@ -334,7 +338,7 @@ class Loop:
             self._add_request()
         if self.received and self.random.random() < 0.012:
             request_id = self.random.choice(list(self.received))
-            # During a step, as a client's disconnection arrives.
+            # Aborts a request during a step, as a client's disconnection does.
             self.core.aborts_queue.put_nowait([request_id])
             del self.received[request_id]
             self.totals.aborted += 1
@@ -413,7 +417,8 @@ class Loop:
             del self.sequences[request_id], self.due[request_id]
 
     def _finish(self) -> None:
-        """Everything finishes, and then everything can be taken back."""
+        """Finishes all requests, and then checks that all slabs can be taken
+        back."""
         for _ in range(20_000):
             if not (self.scheduler.has_requests() or self.core.batch_queue):
                 break

@@ -63,7 +63,7 @@ class Checker:
         self.asked_back[index] = self.steps
 
     def returning(self, index: int) -> None:
-        """At return_slab, before it takes effect."""
+        """Checks a slab at return_slab, before the return takes effect."""
         self._require(index in self.slabs, f"slab {index} is not leasable")
         self._require(index in self.held, f"slab {index} is not leased")
         self._require(
@@ -106,8 +106,8 @@ class Checker:
     # Called by the pool and the executor.
 
     def handed_out(self, block_ids: Iterable[int]) -> None:
-        # The engine has seen every ask-back: blocks are handed out only within
-        # schedule(), whose entry comes first.
+        # The engine has seen every ask-back by now: it sees them on entry to
+        # schedule(), and blocks are handed out only within schedule().
         for block_id in block_ids:
             index = self.slab_of[block_id]
             self._require(
@@ -162,7 +162,7 @@ class Checker:
 
 
 class CheckedGrants(InMemoryGrants):
-    """Leases whose every change passes the checker."""
+    """Leases that pass each change to the checker."""
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class _Work:
 
 
 class _Pending:
-    """A step's result; running it is what waiting for it does."""
+    """A step's result. Waiting for it runs the step."""
 
     def __init__(self, result: Callable[[], Any]) -> None:
         self._result = result
@@ -90,7 +90,8 @@ class _Pending:
         return False
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """EngineCore logs failures through it; ours propagate."""
+        """Does nothing: EngineCore logs failures through it, but ours
+        propagate."""
 
 
 class FakeExecutor(Executor):
@@ -167,7 +168,8 @@ class FakeExecutor(Executor):
         return pending if non_block else pending.result()
 
     def _submit(self, scheduler_output: Any) -> tuple[Step, list[_Work]]:
-        """Reads the step off the scheduler's state right after schedule()."""
+        """Derives the step from the scheduler's state right after
+        schedule()."""
         block_size = self.setup.block_size
         manager = self.scheduler.kv_cache_manager
         writes: set[int] = set()
@@ -195,8 +197,9 @@ class FakeExecutor(Executor):
         return self.setup.checker.scheduled(writes, reads), work
 
     def _run(self, step: Step, work: list[_Work]) -> ModelRunnerOutput:
-        # In every layer all tokens' entries are written before attention reads
-        # any: vLLM lets a request join blocks that another fills in this step.
+        # All tokens' entries are written before attention reads any, as happens
+        # in every layer: vLLM lets a request join blocks that another request
+        # fills in this step.
         for item in work:
             self._write(item)
         sampled = [self._attend(step, item) for item in work]
@@ -245,7 +248,7 @@ def new_kv(num_blocks: int, block_size: int) -> list[list[int]]:
 
 
 def take_away(kv: list[list[int]], ids: range) -> None:
-    """The slab is another engine's from now on."""
+    """Marks the blocks of a slab that is now another engine's."""
     for block_id in ids:
         kv[block_id][:] = [_CANARY] * len(kv[block_id])
 

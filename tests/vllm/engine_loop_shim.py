@@ -36,7 +36,8 @@ LAYERS = 2
 
 
 class ShimExecutor(FakeExecutor):
-    """Allocates the KV cache as a worker does, and warms up over all of it."""
+    """Allocates the KV cache as a worker does, and warms up by writing to every
+    block."""
 
     def get_kv_cache_specs(self) -> list[dict[str, Any]]:
         spec = FullAttentionSpec(
@@ -66,7 +67,7 @@ class ShimExecutor(FakeExecutor):
 
 
 class CheckedShimGrants(ShimGrants):
-    """Leases from the daemon whose every change passes the checker."""
+    """Leases from the daemon that pass each change to the checker."""
 
     loop: ShimLoop
 
@@ -114,7 +115,7 @@ class ShimLoop(Loop):
         )
 
     def _move_leases(self) -> None:
-        """Only checks: the daemon leases and asks back."""
+        """Only checks the leases: the daemon leases and asks back."""
         for tables in self.checker.tables().values():
             self._require_leased(tables)
 
@@ -124,7 +125,8 @@ class ShimLoop(Loop):
             time.sleep(0.001)  # the other engine's turn
 
     def _finish(self) -> None:
-        """Everything finishes, and what is then asked back is returned."""
+        """Finishes all requests, and checks that what is then asked back is
+        returned."""
         for _ in range(20_000):
             if not (self.scheduler.has_requests() or self.core.batch_queue):
                 break

@@ -37,8 +37,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["VLLM_NO_USAGE_STATS"] = "1"
 os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
 
-# A CPU build may borrow the packages of an environment for GPUs; this one asks
-# for the driver and is not among a CPU build's requirements.
+# A CPU build may use the packages of an environment for GPUs. `humming` needs
+# the driver, and a CPU build does not require it.
 sys.modules["humming"] = None  # type: ignore[assignment]
 
 import torch  # noqa: E402
@@ -76,7 +76,8 @@ def write_model(folder: str) -> None:
 
 
 class PoisonedGrants(InMemoryGrants):
-    """A returned slab is at once full of another engine's bytes."""
+    """Grants that fill a returned slab with NaN at once, as if another engine
+    had written to it."""
 
     def __init__(self, slabs: list[Slab], leased: range) -> None:
         self.caches: list[torch.Tensor] = []
@@ -104,7 +105,8 @@ class PoisonedGrants(InMemoryGrants):
 
 
 def requests(count: int, seed: int) -> list[tuple[list[int], int]]:
-    """Prompts, some with a shared beginning, and output lengths."""
+    """Returns prompts, some of which share a beginning, each with its output
+    length."""
     source = random.Random(seed)
     families = [[source.randrange(1000) for _ in range(160)] for _ in range(4)]
     result = []
@@ -202,7 +204,7 @@ def move(grants: PoisonedGrants, source: random.Random) -> None:
         for index in source.sample(staying, max(0, count)):
             grants.ask_back(index)
     else:
-        # Few at a time, so that memory stays scarce.
+        # Leases only a few at a time, so that memory stays scarce.
         for index in source.sample(free, min(count, len(free), 3)):
             grants.lease(index)
 

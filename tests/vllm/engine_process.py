@@ -1,4 +1,4 @@
-"""Inference engines that a test controls, in processes of their own."""
+"""Inference engines that run in separate processes under a test's control."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from tiny_models import Model, Reference
 
 
 class EngineEnded(AssertionError):
-    """An engine ended instead of answering; the message holds its log's end."""
+    """Raised if an engine ended instead of answering; the message contains the
+    end of its log."""
 
 
 class EngineProcess(machine.LineProcess):
-    """A running engine that answers a line of JSON with one."""
+    """A running engine that answers each line of JSON with a line of JSON."""
 
     def __init__(
         self, command: Sequence[str], environment: dict[str, str]
@@ -48,7 +49,7 @@ class EngineProcess(machine.LineProcess):
         return self.answer()
 
     def _end(self) -> None:
-        """Kills all its processes, its scheduler among them."""
+        """Kills all processes of the engine, including its scheduler."""
         try:
             os.killpg(self._process.pid, 9)
         except ProcessLookupError:
@@ -58,7 +59,8 @@ class EngineProcess(machine.LineProcess):
 class EngineTest(machine.Machine):
     """Base of the tests of an engine: its models, and their references."""
 
-    # Operators that the device got, for each time that the host waited for it.
+    # Least number of operators that the device gets for each time that the host
+    # waits for it.
     STEPS_AHEAD = 100
 
     @classmethod
@@ -79,7 +81,7 @@ class EngineTest(machine.Machine):
         if machine.REAL_GPU is not None:
             return  # no host device observes its operators
         self.assertEqual(report["skipped_kernels"], 0)
-        # Steps are in flight while the scheduler goes on.
+        # The scheduler must continue while steps are in flight.
         waited = sum(report["waited"].values())
         self.assertGreater(report["enqueued"], self.STEPS_AHEAD * waited)
         self.assertEqual(report["stray_writes"], 0)

@@ -1,4 +1,4 @@
-"""Engines of a test that leave the GPU and come back."""
+"""Test engines that are evicted from the GPU and activated again."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Evictable(Trade):
         self.assertEqual(self.wrong[i], 0)
 
     def move(self, verb: str, i: int = 0) -> tuple[int, str]:
-        """Exit code, and what fsctl said. On a busy machine the daemon may not
-        answer at once."""
+        """Returns fsctl's exit code and output. On a busy machine the daemon
+        may not answer at first, so it retries."""
         for _ in range(5):
             began = time.monotonic()
             done = self.machine.fsctl(verb, str(self.engine_of(i)["id"]))
@@ -53,14 +53,16 @@ class Evictable(Trade):
 
 
 class Evictions:
-    """The tests of two such engines; with an Evictable."""
+    """The tests of two engines that can be evicted; to be combined with
+    Evictable."""
 
-    # The engines that leave in turn, and whether the other one, which serves
-    # then, must have had all slabs.
+    # The number of engines that leave in turn, and whether the engine that
+    # serves at that time must have had all slabs.
     LEAVERS, OTHER_HAS_ALL = 1, True
 
     def after_both_left(self, i: int) -> None:
-        """The engine has just been asked for something."""
+        """Called after engine i has answered the request that followed its
+        eviction."""
 
     def test_every_token_is_right_however_often_it_leaves(self) -> None:
         for i in range(2):
@@ -71,7 +73,8 @@ class Evictions:
             self.leaves(one)
             self.judge(1 - one, beside)
             if round_ % 24 in (0, 3):
-                # With all slabs, those of the other's floor too.
+                # This takes all slabs, including those of the evicted engine's
+                # floor.
                 self.serve(1 - one, 48)
                 if self.OTHER_HAS_ALL:
                     self.assertEqual(self.held(1 - one), self.pool_slabs)
@@ -80,7 +83,7 @@ class Evictions:
             self.serve(one, 3)  # a request alone brings it back
             self.assertFalse(self.view_of(one)["suspended"])
         self.assertEqual(self.wrong, [0, 0])
-        # Both leave, and both are asked at once.
+        # Both engines leave, and then both get requests at once.
         for i in range(2):
             self.leaves(i)
         prompts = [self.ask(i, 32) for i in range(2)]

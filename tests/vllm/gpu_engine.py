@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-# This process's stdout may have answers only; vLLM prints too.
+# Only answers may go to this process's stdout, but vLLM prints there too.
 _answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
@@ -37,8 +37,8 @@ class Engine:
         adapters: list[str | None] | None = None,
         **sampling: Any,
     ) -> dict[str, Any]:
-        """The tokens that follow each prompt: exactly as many as asked for.
-        `adapters`: the folder of each prompt's LoRA adapter; None for none."""
+        """Returns exactly as many tokens after each prompt as were asked for.
+        `adapters`: the folder of each prompt's LoRA adapter, or None."""
         from vllm import SamplingParams
         from vllm.lora.request import LoRARequest
 
@@ -73,7 +73,8 @@ class Engine:
         }
 
     def sleep(self, level: int) -> list[str]:
-        """The tags that are asleep; an error's text if it failed."""
+        """Returns the tags that are asleep, or the error's text if it
+        failed."""
         try:
             self._llm.sleep(level)
         except Exception as error:
@@ -81,7 +82,8 @@ class Engine:
         return self._sleeping_tags()
 
     def wake_up(self, tags: list[str] | None = None) -> list[str]:
-        """The tags that are still asleep; an error's text if it is refused."""
+        """Returns the tags that are still asleep, or the error's text if waking
+        up is refused."""
         try:
             self._llm.wake_up(tags)
         except Exception as error:
@@ -92,11 +94,12 @@ class Engine:
         return ["asleep"] if self._llm.llm_engine.is_sleeping() else []
 
     def reload_weights(self) -> None:
-        """After level 2, which has dropped them."""
+        """Reloads the weights, which sleep at level 2 has dropped."""
         self._in_workers("reload_weights")
 
     def metrics(self) -> dict[str, int]:
-        """vLLM's counters since its start; needs disable_log_stats False."""
+        """Returns vLLM's counters since its start; needs
+        disable_log_stats=False."""
         return {
             metric.name.removeprefix("vllm:"): metric.value
             for metric in self._llm.get_metrics()
@@ -104,9 +107,9 @@ class Engine:
         }
 
     def stats(self) -> dict[str, Any]:
-        """Returns the figures of EngineCore's process, which is the worker's
-        too; if the engine's workers are other processes, the sums over
-        these."""
+        """Returns the figures of EngineCore's process, which is also the
+        worker's. If the engine's workers are separate processes, returns the
+        sums over them."""
         stats = self._in_workers(worker_stats)
         if len(stats) == 1:
             return stats[0]
@@ -123,12 +126,14 @@ class Engine:
         return self._in_workers(worker_stats)
 
     def call(self, module: str, function: str) -> Any:
-        """Returns the result of a module's function in EngineCore's process."""
+        """Calls a module's function in EngineCore's process and returns its
+        result."""
         (answer,) = self.call_all(module, function)
         return answer
 
     def call_all(self, module: str, function: str) -> list[Any]:
-        """The same of all workers, in the order of their ranks."""
+        """Calls a module's function in all workers and returns the results in
+        the order of their ranks."""
 
         def there(_worker: Any) -> Any:
             import importlib
@@ -142,8 +147,8 @@ class Engine:
 
 
 class Asynchronous(Engine):
-    """Behind the front end that `vllm serve` has: with several EngineCores,
-    which `LLM` refuses, and with requests that can be aborted."""
+    """An engine behind the front end of `vllm serve`. It can have several
+    EngineCores, which `LLM` refuses, and its requests can be aborted."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self._loop = asyncio.new_event_loop()
@@ -191,7 +196,7 @@ class Asynchronous(Engine):
             output_kind=RequestOutputKind.FINAL_ONLY,
             **({"temperature": 0} | sampling),
         )
-        # The front end chooses the rank that serves it.
+        # The front end chooses the rank that serves the request.
         async for output in self._llm.generate(
             {"prompt_token_ids": prompt}, parameters, str(self._asked)
         ):
@@ -205,8 +210,9 @@ class Asynchronous(Engine):
         transfers: list[dict[str, Any]],
         **sampling: Any,
     ) -> int:
-        """Sends requests whose KV another engine has or gets; see finish().
-        `transfers`: vLLM's kv_transfer_params of each."""
+        """Sends requests whose KV comes from or goes to another engine;
+        finish() waits for them. `transfers`: vLLM's kv_transfer_params of
+        each."""
         return self._wait(
             self._begin(
                 prompts,
@@ -236,8 +242,8 @@ class Asynchronous(Engine):
             self._loop.call_soon_threadsafe(self._under_way[i].cancel)
 
     def finish(self) -> dict[str, Any]:
-        """Returns the tokens of all, and the KV that other engines may read;
-        null for a request that was aborted or has failed."""
+        """Returns the tokens of all requests, and the KV that other engines may
+        read. Both are null for a request that was aborted or has failed."""
         outputs = [
             None if isinstance(one, BaseException) else one
             for one in self._wait(self._finish())
@@ -256,7 +262,8 @@ class Asynchronous(Engine):
         return [one for answers in of_ranks for one in answers]
 
     async def _ask_all(self, what: str | Callable[[Any], Any]) -> list[Any]:
-        """vLLM's own collective_rpc() returns what the first rank answers."""
+        """Asks all ranks, because vLLM's own collective_rpc() returns only the
+        first rank's answer."""
         core = self._llm.engine_core
         return await asyncio.gather(*[
             core._call_utility_async(

@@ -13,10 +13,10 @@ WINDOW = 40  # tokens: two and a half blocks
 
 @dataclasses.dataclass(frozen=True)
 class SlidingModel(Model):
-    """Gemma 3: three layers attend to a window, the fourth to everything. A
-    group is a layer of each four: a block of 16 tokens takes layers / 4 times
-    32 KiB, and a long request one block of tokens in one group and three in all
-    others."""
+    """Gemma 3: three layers attend to a window, the fourth to everything. Each
+    group has one of every four layers. A block of 16 tokens takes layers / 4
+    times 32 KiB. A long request takes a block for every 16 tokens in one group,
+    and three blocks in each of the others."""
 
     def configuration(self) -> Any:
         from transformers import Gemma3TextConfig
@@ -36,7 +36,8 @@ class SlidingModel(Model):
 @dataclasses.dataclass(frozen=True)
 class ShortConvolutionModel(Model):
     """LFM 2: every second layer keeps a state of three tokens per request, as
-    Mamba's do, whose page is smaller than that of the attention beside it."""
+    Mamba's layers do. The page of the state is smaller than that of the
+    attention layers."""
 
     def configuration(self) -> Any:
         from transformers import Lfm2Config
@@ -44,7 +45,7 @@ class ShortConvolutionModel(Model):
         return Lfm2Config(
             **self.sizes(),
             conv_L_cache=3,
-            # vLLM reads these, and transformers does not.
+            # vLLM reads the following fields; transformers does not.
             conv_dim=128,
             block_dim=128,
             block_ff_dim=256,
@@ -55,10 +56,10 @@ class ShortConvolutionModel(Model):
 
 @dataclasses.dataclass(frozen=True)
 class TwoPagesModel(Model):
-    """Gemma 4: as Gemma 3, but where layers attend to everything heads are twice
-    as large, and so is a page: 40 and 80 KiB. A block takes the larger pages of
-    a quarter of the layers; the others are in groups that leave a part of it
-    empty."""
+    """Gemma 4: like Gemma 3, but in layers that attend to everything, heads and
+    pages are twice as large: pages have 40 and 80 KiB. A block takes the larger
+    pages of a quarter of the layers; the other layers are in groups that leave
+    a part of it empty."""
 
     @property
     def block_bytes(self) -> int:

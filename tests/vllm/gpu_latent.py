@@ -11,9 +11,10 @@ from tiny_models import Model
 
 @dataclasses.dataclass(frozen=True)
 class LatentModel(Model):
-    """DeepSeek V3 without experts. A token keeps 512 elements from which all
-    heads' keys and values are computed, and 64 of a key that heads share: a
-    block of 16 tokens takes `layers` times 36 KiB."""
+    """DeepSeek V3 without experts. For each token it keeps 512 elements, from
+    which the keys and values of all heads are computed, and 64 elements of a
+    key that the heads share. A block of 16 tokens takes `layers` times 36
+    KiB."""
 
     @property
     def block_bytes(self) -> int:
@@ -42,8 +43,9 @@ class LatentModel(Model):
 
 
 class PredictingModel(LatentModel):
-    """With one more layer, which predicts the token after the next (MTP). It has
-    latents of its own in the same blocks; transformers leaves it out."""
+    """A LatentModel with an additional layer that predicts the token after the
+    next (MTP). That layer has its own latents in the same blocks; transformers
+    omits it."""
 
     @property
     def block_bytes(self) -> int:

@@ -33,12 +33,14 @@ LIBRARY = BUILD / f"lib/host_device/{VERSION}/libhost_device.so"
 ON_THE_HOST = {
     "HOST_DEVICE_LIBRARY": str(LIBRARY),
     "EMUCUDA_HOST_ACCESS": "allow",
-    # A kernel that nothing runs must not go unnoticed.
+    # A kernel that the host cannot run must not go unnoticed.
     "EMUCUDA_UNKNOWN_KERNELS": "refuse",
     "TRITON_INTERPRET": "1",
-    # An embedding that is split over GPUs is compiled even if eager.
+    # Otherwise vLLM compiles an embedding that is split over GPUs, even in
+    # eager mode.
     "TORCH_COMPILE_DISABLE": "1",
-    # One folder a version: in a shared one, versions look at each model again, 12 s.
+    # One folder per version: in a shared folder, each version inspects every
+    # model again, which takes 12 s.
     "VLLM_CACHE_ROOT": str(LIBRARY.parent / "cache"),
 }
 
@@ -55,7 +57,7 @@ def engine_environment(
     if REAL_GPU is None:
         path.append(str(HERE.parents[1] / "tools/lab/torch/plugin"))
     if not shim:
-        # For the counters; it does nothing.
+        # Only provides the counters; without the shim the plugin does nothing.
         path.append(str(machine.SHIM.parent / "vllm"))
     # Path of vLLM if this Python has none (tests/gpu/vllm_check.py).
     path += filter(None, [os.environ.get("FINESERVE_TEST_VLLM")])
@@ -71,8 +73,8 @@ def engine_environment(
             "VLLM_USE_V2_MODEL_RUNNER": str(runner - 1),
             # It would be compiled by nvcc.
             "VLLM_USE_FLASHINFER_SAMPLER": "0",
-            # A package that vLLM imports starts two more Pythons, which load
-            # PyTorch to compile kernels that no model here uses.
+            # Otherwise a package that vLLM imports starts two more Pythons,
+            # which load PyTorch to compile kernels that no model here uses.
             "HUMMING_DISABLE_PARALLEL_BUILD": "1",
             "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
             "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
@@ -82,7 +84,7 @@ def engine_environment(
 
 
 def engine_arguments() -> dict[str, Any]:
-    """vLLM's, the same for all engines on this device."""
+    """Returns the arguments of vLLM that all engines on this device share."""
     native = {
         "kernel_config": {
             "ir_op_priority": {
@@ -97,11 +99,11 @@ def engine_arguments() -> dict[str, Any]:
             "attention_backend": "CUSTOM",
             "enforce_eager": True,
             "compilation_config": {"custom_ops": ["none"]},
-            # Kernels of vLLM's own; it would choose them for two GPUs.
+            # vLLM's own kernels, which it would choose for two GPUs.
             "disable_custom_all_reduce": True,
         }
-    # Without vLLM's compiled part: PyTorch's operators, Triton's attention, and
-    # steps of decoding as CUDA graphs.
+    # Needs no compiled part of vLLM: uses PyTorch's operators, Triton's
+    # attention, and CUDA graphs for decoding steps.
     return native | {
         "attention_backend": "TRITON_ATTN",
         "compilation_config": {

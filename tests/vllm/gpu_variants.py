@@ -1,5 +1,5 @@
-"""Other forms of a test's model: FP8 KV, half precision, a LoRA adapter; each
-with its reference in transformers."""
+"""Variants of a test's model: FP8 KV, half precision, a LoRA adapter; each with
+its reference in transformers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from rounded_reference import K_SCALE, V_SCALE
 from tiny_models import Model, Reference
 
 ADAPTER_RANK = 8
-# The layers that an adapter changes, KV among them.
+# The layers that an adapter changes, including those that compute KV.
 _ADAPTED = ["q_proj", "k_proj", "v_proj", "o_proj"]
 
-# vLLM takes the scales of an FP8 KV cache from a checkpoint that says so.
+# vLLM loads the scales of an FP8 KV cache if the checkpoint's configuration
+# declares them.
 FP8_CHECKPOINT = {
     "quantization_config": {
         "quant_method": "compressed-tensors",
@@ -33,9 +34,9 @@ FP8_CHECKPOINT = {
 
 
 class EagleHead(Model):
-    """The draft head of an EAGLE: a layer that reads a token's embedding beside
-    the hidden state which the model had for the token before. Embedding and
-    output are the model's own."""
+    """The draft head of an EAGLE: a layer that reads a token's embedding
+    together with the model's hidden state for the previous token. It uses the
+    embedding and the output layer of the model."""
 
     def make(self, folder: pathlib.Path) -> str:
         import torch
@@ -60,7 +61,7 @@ class EagleHead(Model):
 
 
 class Fp8Model(Model):
-    """A checkpoint with scales for keys and values."""
+    """A model whose checkpoint has scales for keys and values."""
 
     def make(self, folder: pathlib.Path) -> str:
         import torch
@@ -78,7 +79,8 @@ class Fp8Model(Model):
 
 
 class AdaptedReference(Reference):
-    """A model into whose weights an adapter's are merged."""
+    """The reference of a model, with the weights of an adapter merged into
+    it."""
 
     def merge(self, adapter: str) -> None:
         from safetensors.torch import load_file
@@ -96,10 +98,12 @@ class AdaptedReference(Reference):
 
 
 class HalfReference(AdaptedReference):
-    """The weights in half precision. For models of deviation 0.08."""
+    """A reference with weights rounded to half precision, for models of
+    deviation 0.08."""
 
-    # In 3,600 tokens transformers itself has none in half precision that falls
-    # short by more than 0.007; the best two are 0.2 apart in the median.
+    # In half precision, no token of transformers itself falls short by more
+    # than 0.007 in 3,600 tokens; the best two tokens are 0.2 apart in the
+    # median.
     tolerance = 0.03
 
     def __init__(self, path: str, adapter: str | None = None) -> None:
@@ -113,9 +117,10 @@ class HalfReference(AdaptedReference):
 
 
 def write_tuning(folder: pathlib.Path) -> dict[str, str]:
-    """Sizes of vLLM's LoRA kernel: by default 63 of 64 programs have nothing to
-    do for models as small as these, and the interpreter runs them all. Returns
-    the environment that makes vLLM read them."""
+    """Writes block sizes for vLLM's LoRA kernel, and returns the environment
+    that makes vLLM read them. With the default sizes, 63 of 64 programs have
+    nothing to do for models as small as these, and the interpreter runs them
+    all."""
     sizes = {
         "block_m": 32,
         "block_n": 16,
@@ -125,7 +130,8 @@ def write_tuning(folder: pathlib.Path) -> dict[str, str]:
         "num_ctas": 1,
         "num_stages": 2,
     }
-    # By adapters, slices, rows, columns and rank; the nearest is taken.
+    # Keyed by adapters, slices, rows, columns and rank; vLLM takes the nearest
+    # entry.
     by_slices = {str(n): {"16": {"128": {"8": sizes}}} for n in (1, 2, 3)}
     (folder / "FineServe_emulated_GPU_SHRINK.json").write_text(
         json.dumps({"1": by_slices})
@@ -134,7 +140,8 @@ def write_tuning(folder: pathlib.Path) -> dict[str, str]:
 
 
 def make_adapter(folder: pathlib.Path, model: Model, seed: int) -> str:
-    """A random LoRA adapter whose part is as large as the model's own."""
+    """Writes a random LoRA adapter whose contribution is as large as the
+    model's own."""
     import torch
     from safetensors.torch import save_file
 

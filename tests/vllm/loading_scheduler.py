@@ -22,7 +22,8 @@ def blocks_for(tokens: int) -> int:
 
 
 class OffloadingConnector:
-    """By its name the plugin knows that requests are loaded."""
+    """A connector by whose name the plugin recognizes that requests are
+    loaded."""
 
 
 def status(name: str) -> Any:
@@ -84,7 +85,8 @@ class LoadingScheduler:
         return bool(self.requests)
 
     def schedule(self) -> Any:
-        """The requests of a step, and how many tokens of each."""
+        """Builds a step: returns its requests and the number of tokens for
+        each."""
         step: dict[Request, int] = {}
         preempted = False
         for request in list(self.running):
@@ -140,7 +142,8 @@ class LoadingScheduler:
         while self._tokens_left(step) and (
             len(self.running) < self.max_num_running_reqs
         ):
-            # Requests with blocks first: none gets past one that does not fit.
+            # Requests that hold blocks go first; none overtakes one that does
+            # not fit.
             queue = self.kv_holding_waiting or self.waiting
             if not queue:
                 break

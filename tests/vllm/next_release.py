@@ -43,7 +43,7 @@ def numbers(version: str) -> list[int]:
 
 
 def fetch(version: str, folder: pathlib.Path) -> None:
-    """The Python sources of its wheel."""
+    """Downloads the wheel of a version and extracts its Python sources."""
     subprocess.run(
         [*PIP, "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
         + ["--dest", folder, f"vllm=={version}"],
@@ -76,7 +76,8 @@ def seams_of(folder: pathlib.Path) -> dict[str, dict[str, object]]:
 
 
 def said(seam: object) -> str:
-    """A function's parameters by name, those with a default in brackets."""
+    """Returns the names of a function's parameters; those with a default are in
+    brackets."""
     if not isinstance(seam, list):
         return str(seam)
     return ", ".join(f"[{it[0]}]" if it[2] else it[0] for it in seam)

@@ -1,6 +1,6 @@
-"""In place of vLLM's compiled kernels where they are not (carry.py): vLLM
-asks what they support as soon as it is imported, and gets an empty answer;
-and it looks some of them up without using them."""
+"""Replaces vLLM's compiled kernels where they are missing (carry.py). As soon
+as vLLM is imported, it asks what they support, and gets an empty answer. It
+also looks some kernels up without using them."""
 
 import torch
 
@@ -16,10 +16,11 @@ _library = torch.library.Library("_C", "FRAGMENT")
 for _question in _QUESTIONS:
     _library.define(f"{_question}(int capability) -> bool")
     _library.impl(_question, lambda _: False, "CompositeImplicitAutograd")
-# For memory in the pool of a CUDA graph. A reference that keeps it is enough.
+# vLLM uses it for memory in the pool of a CUDA graph. Here a strong reference
+# suffices.
 _library.define("weak_ref_tensor(Tensor input) -> Tensor")
 _library.impl(
     "weak_ref_tensor", lambda tensor: tensor.detach(), "CompositeImplicitAutograd"
 )
-# Without a kernel: a call says so.
+# This has no kernel: a call raises an error.
 _library.define("silu_and_mul(Tensor! out, Tensor input) -> ()")

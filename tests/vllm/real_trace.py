@@ -23,7 +23,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """model: the name by which a client asks for it."""
+    """A request of the trace. model: the name that the client sends."""
 
     at_s: float
     model: str
@@ -46,7 +46,8 @@ def rows_of(path: pathlib.Path) -> list[Row]:
 
 
 def models_by_use(rows: Iterable[Row]) -> list[tuple[str, int]]:
-    """The trace's models and how often each is asked, the busiest first."""
+    """Returns the trace's models and the number of requests for each, the
+    busiest first."""
     return collections.Counter(row.model for row in rows).most_common()
 
 
@@ -57,7 +58,8 @@ def requests_of(
     most_input: int,
     most_output: int,
 ) -> list[Request]:
-    """A request for each row, of random tokens, its lengths cut to these."""
+    """Returns a request of random tokens for each row, its lengths limited to
+    `most_input` and `most_output`."""
     rng = random.Random(1)
     return [
         Request(

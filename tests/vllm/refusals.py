@@ -1,4 +1,4 @@
-"""A plugin's refusals: each line that a start can end with, read from its
+"""A plugin's refusals: all lines with which it may end a start, read from its
 source."""
 
 from __future__ import annotations

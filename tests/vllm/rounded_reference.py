@@ -20,17 +20,19 @@ from tiny_models import Reference
 
 K_SCALE, V_SCALE = 0.5, 0.25  # powers of two: exact
 
-# Distance from an edge that counts, in parts of a tensor's root mean square:
-# keys and values of the last layer differ by as much in single and in double
-# precision, in the root mean square (3.4e-6; 2e-7 in the first layer).
+# Greatest distance from a rounding edge at which a number counts as on it,
+# relative to a tensor's root mean square. In the last layer, keys and values in
+# single and double precision differ by 3.4e-6 in the root mean square (2e-7 in
+# the first layer).
 EDGE = 3e-6
-# Shorter tokens are wrong without a closer look.
+# A token whose logit falls short by more than this is wrong without a closer
+# look.
 CLOSE = 0.3
-# So many numbers may have been rounded the other way.
+# At most this many numbers may have been rounded the other way.
 MOST = 2
 
-# A number on the edge: the how manyeth tensor that was rounded, its place
-# there, and its other neighbour.
+# A number on the edge: the index of its tensor in the order of rounding, its
+# place in that tensor, and its other neighbour.
 _OnEdge = tuple[int, tuple[int, ...], float]
 
 
@@ -77,9 +79,10 @@ class Rounding:
 
 
 class RoundedReference(Reference):
-    """Tells near ties of rounding from wrong tokens, and counts them."""
+    """Distinguishes near ties of rounding from wrong tokens, and counts the
+    near ties."""
 
-    # A sum that comes out otherwise may round to the neighbour.
+    # A sum that is computed in another order may round to the neighbour.
     tolerance = 0.1
 
     def __init__(self, path: str) -> None:
@@ -129,7 +132,7 @@ class RoundedReference(Reference):
 
 
 class Fp8Reference(RoundedReference):
-    """Keys and values with the scales of gpu_variants.Fp8Model."""
+    """Rounds keys and values with the scales of gpu_variants.Fp8Model."""
 
     scales: tuple[float, float] = (K_SCALE, V_SCALE)
 
@@ -139,9 +142,9 @@ class Fp8Reference(RoundedReference):
 
 
 class Fp8LatentReference(RoundedReference):
-    """The latents of gpu_latent.LatentModel, with a scale of 1. vLLM computes a
-    prompt from latents that are not rounded, if the prompt is not split over
-    steps, and what follows from those in the cache."""
+    """Rounds the latents of gpu_latent.LatentModel with a scale of 1. If a
+    prompt is not split over steps, vLLM computes it from latents that are not
+    rounded, and what follows from the latents in the cache."""
 
     def _wrong(self, prompt: list[int], output: list[int]) -> int:
         self._prompt_tokens = len(prompt)
@@ -165,9 +168,9 @@ class Fp8LatentReference(RoundedReference):
 def _rounding_cache(
     rounding: Rounding, scales: tuple[float, float]
 ) -> Any:
-    """A cache of transformers that keeps what `rounding` makes of the two
-    tensors of a layer. With reads_rounded False, attention gets what is new as
-    it was."""
+    """Returns a cache for transformers that keeps both tensors of a layer as
+    `rounding` changes them. With reads_rounded False, attention reads new
+    tensors unrounded."""
     from transformers import DynamicCache
 
     class Rounded(DynamicCache):

@@ -1,5 +1,6 @@
-"""A whole product on an emulated GPU: fineserved, fineserve-proxy, and engines
-that `fsctl up` starts from a fleet file, such as a stock `vllm serve`."""
+"""A complete deployment on an emulated GPU: fineserved, fineserve-proxy, and
+engines that `fsctl up` starts from a fleet file, such as a stock `vllm
+serve`."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ START_S = 1200  # until all engines serve, on two busy cores
 ANSWER_S = 300
 RECOVERY_S = 900  # of a killed engine
 
-# Because operators run on the host. FineServe needs none of them.
+# Needed because operators run on the host. FineServe needs none of these flags.
 _HOST_DEVICE_FLAGS = [
     *("--attention-backend", "CUSTOM"),
     "--enforce-eager",
@@ -82,9 +83,10 @@ class Answer:
 
 
 class ServingSite(stage.Machine):
-    """A daemon for each GPU that has an engine, and one proxy. Its processes end
-    with close(). `environment` is that of programs on the emulated GPUs; engines
-    get `engine_environment` besides. `overload`: the fleet's."""
+    """A daemon for each GPU that has an engine, and one proxy. close() ends the
+    processes. Programs on the emulated GPUs get `environment`; engines get
+    `engine_environment` as well. `overload`: the fleet file's [overload]
+    section."""
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class ServingSite(stage.Machine):
         self.engines = engines
         self._engine_environment = engine_environment
         devices = sorted({d for engine in engines for d in engine.devices})
-        # Their daemons, by the names of their logs.
+        # The device of each daemon, by the name of the daemon's log.
         self.daemons = {
             f"daemon-{device}" if device else "daemon": device
             for device in devices
@@ -113,8 +115,8 @@ class ServingSite(stage.Machine):
         self.fleet.write_text(self._fleet(overload))
 
     def _gpus(self) -> list[str]:
-        """UUIDs of the machine's GPUs; none where engines need not name
-        theirs."""
+        """Returns the UUIDs of the machine's GPUs, or none if engines need not
+        name their GPU."""
         if len(self.daemons) == 1:
             return []
         listed = subprocess.run(
@@ -127,7 +129,8 @@ class ServingSite(stage.Machine):
         return listed.stdout.split()
 
     def _fleet(self, overload: dict[str, Any] | None) -> str:
-        """A model needs only its name and its SLO."""
+        """Returns the fleet file's text. A model needs only its name and its
+        SLO."""
         sections = [
             stage.table(
                 "[proxy]",
@@ -165,8 +168,8 @@ class ServingSite(stage.Machine):
     def start_all(
         self, pool_slabs: int, slab_bytes: int, *arguments: str
     ) -> None:
-        """Starts everything at once; returns when all engines serve.
-        `arguments`: fineserved's, besides."""
+        """Starts all programs and returns when all engines serve. `arguments`:
+        further arguments of fineserved."""
         self.start_daemons(pool_slabs, slab_bytes, *arguments)
         self.start_proxy()
         self.start_up()
@@ -204,7 +207,7 @@ class ServingSite(stage.Machine):
         )
 
     def kill(self, name: str) -> None:
-        """kill -9 of one of our own programs."""
+        """Kills one of our own programs with SIGKILL."""
         process = self.running.pop(name)
         kill_9(process.pid)
         process.wait()
@@ -214,11 +217,11 @@ class ServingSite(stage.Machine):
         engines."""
         return self.end(self.running[name], signal.SIGTERM)
 
-    # Waiting ends as soon as a program has ended that is waited for.
+    # Each wait fails as soon as a program that it depends on has ended.
 
     def wait_until_all_serve(self) -> None:
         names = {engine.name for engine in self.engines}
-        # Engines that may leave start one after the other.
+        # Engines that can be evicted start one after the other.
         patience_s = START_S * max(1.0, len(names) / 4)
         if not self._eventually(
             lambda: self.started() >= names and self.serving() == names,
@@ -229,12 +232,12 @@ class ServingSite(stage.Machine):
             )
 
     def started(self) -> set[str]:
-        """Those that fsctl up has seen serve. A proxy takes engines for healthy
-        until it has looked."""
+        """Returns the engines that fsctl up has seen serving. A proxy assumes
+        that an engine is healthy until it has checked."""
         return set(re.findall(r"^(\S+): serving", self.log("up"), re.MULTILINE))
 
     def wait_until_it_serves_again(self, engine: str) -> None:
-        """After one of its processes was killed."""
+        """Waits for the recovery of an engine of which a process was killed."""
         self.wait_until_it_ends(engine)
         self.wait_until_it_serves(engine, kills=1)
 
@@ -243,7 +246,8 @@ class ServingSite(stage.Machine):
             raise AssertionError(f"{engine} still serves")
 
     def wait_until_it_serves(self, engine: str, kills: int) -> None:
-        """`kills`: how often it may have ended since it served last."""
+        """Waits until the engine serves. `kills`: how often it may have ended
+        since it last served."""
         if not self._eventually(
             lambda: engine in self.serving(), RECOVERY_S, kills
         ):
@@ -259,8 +263,8 @@ class ServingSite(stage.Machine):
         return stage.eventually(holds, seconds)
 
     def _require_alive(self, kills: int) -> None:
-        """Raises AssertionError if one of our own programs has ended, or an
-        engine more often than `kills` times since it served."""
+        """Raises AssertionError if one of our own programs has ended, or if an
+        engine has ended more than `kills` times since it last served."""
         ended = [
             name
             for name, process in self.running.items()
@@ -276,7 +280,8 @@ class ServingSite(stage.Machine):
             )
 
     def _ends_since_it_served(self, engine: str) -> int:
-        """Counts the engine's ends in the output of `fsctl up`."""
+        """Counts in the output of `fsctl up` how often the engine has ended
+        since it last served."""
         ends = 0
         for line in self._lines("up"):
             if f"{engine}: serving" in line:
@@ -285,8 +290,9 @@ class ServingSite(stage.Machine):
         return ends
 
     def _last_words(self, name: str) -> str:
-        """A refusal of ours, above which Python prints where it was raised and
-        below which vLLM says that it did not start; else the last line."""
+        """Returns the last refusal of ours in the log, else the last line.
+        Python prints a traceback above the refusal, and vLLM prints below it
+        that it did not start."""
         lines = [line for line in self._lines(name) if line.strip()]
         refusals = [line for line in lines if "Error: FineServe: " in line]
         return (refusals or lines or ["it said nothing"])[-1]
@@ -303,7 +309,8 @@ class ServingSite(stage.Machine):
         return {engine["name"] for engine in engines if engine["serves"]}
 
     def models(self) -> list[dict[str, Any]]:
-        """The fleet's, as the daemon of each GPU in turn sees them."""
+        """Returns the fleet's models as the daemon of each GPU reports them, in
+        the order of the GPUs."""
         asked = [["--gpu", gpu] for gpu in self.gpus] or [[]]
         return [
             model
@@ -316,8 +323,8 @@ class ServingSite(stage.Machine):
     def start_bench(
         self, model: str, result: str, backend: str, *arguments: str
     ) -> subprocess.Popen[str]:
-        """Starts `vllm bench serve` against the proxy; what it found is in the
-        file `result` of the site's folder when it has ended."""
+        """Starts `vllm bench serve` against the proxy. When it has ended, its
+        results are in the file `result` in the site's folder."""
         path = next(e.path for e in self.engines if e.model_name == model)
         return subprocess.Popen(
             [pathlib.Path(sys.executable).with_name("vllm"), "bench", "serve"]
@@ -333,7 +340,7 @@ class ServingSite(stage.Machine):
         )
 
     def metrics(self) -> str:
-        """The proxy's page for Prometheus."""
+        """Returns the proxy's metrics page for Prometheus."""
         return stage.http_answer(self._admin, "/metrics", timeout=ANSWER_S)[1]
 
     def slabs_of(self) -> dict[str, int]:
@@ -343,7 +350,8 @@ class ServingSite(stage.Machine):
         }
 
     def pids(self, engine: str) -> list[int]:
-        """Those of its processes that the pool knows: EngineCore's."""
+        """Returns those processes of the engine that the pool knows: its
+        EngineCores."""
         return [
             pid
             for found in self.report("engines")["engines"]
@@ -354,8 +362,8 @@ class ServingSite(stage.Machine):
     def complete(
         self, model: str, prompt: list[int], max_tokens: int, **options: Any
     ) -> Answer:
-        """A completion through the proxy, greedy unless `options` say
-        otherwise; exactly `max_tokens` long."""
+        """Requests a completion of exactly `max_tokens` tokens through the
+        proxy, greedy unless `options` say otherwise."""
         request = completion(model, prompt, max_tokens) | options
         status, body = stage.http_answer(
             self.port, "/v1/completions", request, timeout=ANSWER_S
@@ -384,7 +392,8 @@ def site_of(
     folder: pathlib.Path,
     device: dict[str, str],
 ) -> ServingSite:
-    """With a vLLM per model, on the emulated GPU that `device` describes."""
+    """Returns a site with one vLLM per model, on the emulated GPU that `device`
+    describes."""
     return ServingSite(
         folder,
         [
@@ -397,7 +406,7 @@ def site_of(
 
 
 def completion(model: str, prompt: list[int], max_tokens: int) -> dict[str, Any]:
-    """The body of a request for exactly as many tokens, greedy."""
+    """Returns the body of a greedy request for exactly `max_tokens` tokens."""
     return {
         "model": model,
         "prompt": prompt,
@@ -427,7 +436,7 @@ def served_by_vllm(name: str, path: str, *flags: str) -> Served:
 
 
 def before_fsctl_up(environment: dict[str, str]) -> dict[str, str]:
-    """Without what fsctl up sets by itself."""
+    """Returns the environment without what fsctl up sets itself."""
     _shim, *preloaded = environment["LD_PRELOAD"].split(":")
     kept = {k: v for k, v in environment.items() if k != "FINESERVE_VIEW"}
     return kept | {"LD_PRELOAD": ":".join(preloaded)}

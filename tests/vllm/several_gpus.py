@@ -1,5 +1,5 @@
-"""Engines on several emulated GPUs: alone, and where each GPU has a pool and a
-daemon of its own."""
+"""Engines on several emulated GPUs: without FineServe, and with a separate pool
+and daemon for each GPU."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class RanksAlone(EngineTest):
     def check_ranks(
         self, engine: EngineProcess, ranks: int
     ) -> list[dict[str, Any]]:
-        """All tokens are right, and every rank's operators really ran, while
-        the program went on. Returns the ranks' figures."""
+        """Checks that all tokens are right, and that every rank's operators
+        really ran while the program went on. Returns the ranks' figures."""
         self.assertEqual(self.serve(engine, seed=ranks), 0)
         stats: list[dict[str, Any]] = engine.run("stats_of_all")
         print(*stats, sep="\n", flush=True)
@@ -57,7 +57,7 @@ class RanksAlone(EngineTest):
 
 
 class SeveralGpus(Trade):
-    """`SLABS`: of the pool of each GPU. `ON`: the GPUs of each engine."""
+    """`SLABS`: the slabs of each GPU's pool. `ON`: the GPUs of each engine."""
 
     SLABS = [16, 12]
     ON: list[list[int]] = []
@@ -78,14 +78,14 @@ class SeveralGpus(Trade):
         return self.daemons[0]
 
     def gpus_of(self, i: int) -> dict[str, str]:
-        """The environment in which engine i sees its GPUs only."""
+        """Returns the environment in which engine i sees only its GPUs."""
         return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.ON[i]))}
 
     def of_gpu(self, gpu: str, *arguments: str) -> Any:
         return self.fsctl("--gpu", gpu, *arguments)
 
     def returned(self) -> list[int]:
-        """Slabs that came back, of each GPU."""
+        """Returns the number of returned slabs of each GPU."""
         return [
             self.of_gpu(gpu, "slabs")["counters"]["slabs_returned"]
             for gpu in self.gpus
@@ -110,7 +110,7 @@ class SeveralGpus(Trade):
             for i, engine in enumerate(self.engines)
             for rank in engine.run("stats_of_all")
         ]
-        # The daemons here count the returned slabs.
+        # The daemons count the returned slabs in these tests.
         for rank in found:
             print({k: v for k, v in rank.items() if k != "slabs_returned"})
         print({
@@ -120,7 +120,8 @@ class SeveralGpus(Trade):
         return found
 
     def trade_until(self, returned: int) -> None:
-        """Until so many slabs have come back on each GPU."""
+        """Serves until more than `returned` slabs have come back on each
+        GPU."""
         for _ in range(6):
             self.in_turns_then_together(32)
             print("returned", self.returned(), flush=True)
@@ -130,8 +131,9 @@ class SeveralGpus(Trade):
         self.check_all()
 
     def kill_a_rank(self) -> None:
-        """The first engine, on two GPUs, ends, and what it held on both goes
-        back; the other, on the second, notices nothing else."""
+        """Kills a rank of the first engine, which runs on two GPUs. The engine
+        ends and its slabs on both GPUs are freed; the other engine, on the
+        second GPU, is not disturbed."""
         pids = [rank["pid"] for rank in self.engines[0].run("stats_of_all")]
         prompts = self.ask(1, 32)
         kill_9(pids[1])

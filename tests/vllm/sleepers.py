@@ -1,5 +1,6 @@
-"""Stock vLLM servers without FineServe, each with its share of the KV memory.
-Those that can sleep take turns on the GPU by vLLM's own endpoints."""
+"""Stock vLLM servers without FineServe, each with a fixed share of the KV
+memory. Those that can sleep take turns on the GPU through vLLM's own
+endpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ WAKE_S = 600
 
 
 class Servers(stage.Machine):
-    """`environment`: that of an engine on the emulated GPU."""
+    """Starts and ends the servers. `environment`: that of an engine on the
+    emulated GPU."""
 
     def __init__(
         self,
@@ -68,9 +70,10 @@ class Servers(stage.Machine):
 
 
 class Sleepers(Servers):
-    """At most `room` of them are awake. A model that is asked for waits until
-    the one that has been idle for the longest sleeps; if none is idle, the one
-    that woke up first gets no more requests until it sleeps."""
+    """Servers of which at most `room` are awake. A request for a sleeping model
+    waits until the model that has been idle for the longest is put to sleep. If
+    none is idle, the model that woke up first gets no further requests until it
+    sleeps."""
 
     def __init__(self, *where: object, room: int) -> None:
         super().__init__(*where)  # type: ignore[arg-type]
@@ -84,8 +87,9 @@ class Sleepers(Servers):
         self.sleeps = self.wakes = 0
 
     def start_all(self, *flags: str) -> None:
-        """One after the other; those behind the first `room` start while all
-        others but room - 1 sleep."""
+        """Starts the engines one after the other. After the first `room`
+        engines, each further engine starts while only room - 1 others are
+        awake."""
         for engine in self.engines:
             if len(self._last) == self._room:
                 self._put_to_sleep(self._last[0])
@@ -131,7 +135,8 @@ class Sleepers(Servers):
             self._changed.acquire()
 
     def _who_sleeps(self, wanted: str) -> str | None:
-        """None: all have requests, or the wanted one is to sleep first."""
+        """Returns the model to put to sleep. None if all have requests, or if
+        `wanted` itself must sleep first."""
         if wanted == self._leaving:
             return None
         candidates = [self._leaving] if self._leaving else self._last

@@ -48,7 +48,7 @@ class Summary(unittest.TestCase):
 
 
 class Recorded(Sleepers):
-    """Two of three are awake, and what is posted is noted."""
+    """Sleepers that note what is posted; two of three models are awake."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         engines = [Served(name, name, {}) for name in "abc"]

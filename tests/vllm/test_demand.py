@@ -26,7 +26,7 @@ def request(num_tokens: int, computed: int = 0) -> Any:
     return types.SimpleNamespace(
         num_tokens=num_tokens,
         num_computed_tokens=computed,
-        # As vLLM says it of running requests, once a step is built.
+        # As vLLM reports it for running requests once a step is built.
         is_prefill_chunk=0 < computed < num_tokens - 1,
     )
 
@@ -54,7 +54,8 @@ def blocks(
 
 
 class Growing:
-    """A request at whose sight another thread adds one to its queue."""
+    """A request that, when it is read, adds another to the queue, as another
+    thread would."""
 
     num_computed_tokens = 0
 
@@ -68,7 +69,8 @@ class Growing:
 
 
 class Interrupted(collections.deque[Any]):
-    """A queue to which a thread adds a request as soon as it is looked at."""
+    """A queue that gets another request as soon as it is read, as from another
+    thread."""
 
     def __iter__(self) -> Iterator[Any]:
         found = super().__iter__()
@@ -156,7 +158,7 @@ class DemandTest(unittest.TestCase):
     ) -> None:
         all_of_it = -(-100_004 // BLOCK_TOKENS) + 1
         self.assertEqual(blocks([], [request(100_000)]), all_of_it)
-        # The next one has to wait until the steps have come that far.
+        # The next prompt has to wait until the steps have advanced that far.
         self.assertEqual(blocks([], [request(100_000)] * 3), all_of_it)
 
     def test_the_first_that_waits_counts_beside_a_prompt_of_many_steps(

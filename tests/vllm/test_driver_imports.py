@@ -19,7 +19,7 @@ EMULATED = (
     / "lib/emucuda/libcuda.so.1"
 )
 # Packages whose libraries are linked with the driver, and Triton's sources that
-# look its functions up by name or are compiled where it runs.
+# look up its functions by name or are compiled where Triton runs.
 LINKED = ("torch", "triton", "vllm")
 TRITON = "backends/nvidia/driver"
 
@@ -31,7 +31,7 @@ def package(name: str) -> pathlib.Path:
 
 
 def symbols(library: pathlib.Path, kind: str) -> set[str]:
-    """Names of the dynamic symbols, without their versions."""
+    """Returns the names of the dynamic symbols, without their versions."""
     done = subprocess.run(
         ["nm", "-D", f"--{kind}-only", library], capture_output=True, text=True
     )
@@ -41,18 +41,20 @@ def symbols(library: pathlib.Path, kind: str) -> set[str]:
 
 
 def declared() -> set[str]:
-    """By the driver's header that Triton brings along."""
+    """Returns the functions that the driver's header in Triton declares."""
     header = package("triton") / "backends/nvidia/include/cuda.h"
     return set(re.findall(r"CUDAAPI\s+(cu\w+)\s*\(", header.read_text()))
 
 
 def first(name: str) -> str:
-    """The name that cuda.h declares a later version of a function by."""
+    """Returns the name without a version suffix, under which cuda.h declares
+    the function."""
     return re.sub(r"_v\d+$", "", name)
 
 
 def imported() -> Iterator[tuple[str, set[str]]]:
-    """Each library or source and the names that it may take from a driver."""
+    """Yields each library or source with the names that it may take from a
+    driver."""
     for name in LINKED:
         for library in package(name).rglob("*.so*"):
             yield library.name, symbols(library, "undefined")

@@ -33,7 +33,7 @@ def test_leases_move_and_every_token_is_right(
     options = Options(_STEPS, _SEED, async_, preempt)
     totals = engine_loop.run(options)
     print(options, totals, f"hit rate {totals.hit_rate:.3f}")
-    # The run must have been about something.
+    # The run must have exercised what it tests.
     assert totals.finished > _STEPS / 10
     assert totals.returned > _STEPS / 50
     assert totals.preemptions > 0
@@ -94,7 +94,7 @@ def test_returning_a_slab_with_used_blocks_is_found(monkeypatch: Patch) -> None:
         return ready
 
     monkeypatch.setattr(LeasedBlockPool, "return_drained", return_all)
-    # The step that uses them may be in flight, or done.
+    # The step that uses the blocks may be in flight or done.
     found = _violation(async_scheduling=False)
     assert "may read its blocks" in found or "holds its blocks" in found
 

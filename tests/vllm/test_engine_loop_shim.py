@@ -20,7 +20,7 @@ sys.path.append(str(HERE.parent / "torch"))
 import machine  # noqa: E402
 
 STEPS = int(os.environ.get("FINESERVE_LOOP_STEPS", "2000"))
-# Path at which the totals are left for compatibility.py.
+# Path to which the totals are written for compatibility.py.
 JSON = os.environ.get("FINESERVE_LOOP_JSON")
 LOOP = HERE / "engine_loop_shim.py"
 
@@ -78,7 +78,7 @@ class LoopTest(Machine):
             )
 
     def two(self, mode: list[str]) -> list[dict[str, Any]]:
-        """One engine's report each, checked."""
+        """Runs two engines, checks the report of each and returns both."""
         engines = [
             self.launch(
                 [str(LOOP), "--steps", str(STEPS), "--seed", seed, *mode]
@@ -99,7 +99,7 @@ class LoopTest(Machine):
             print(mode, report)
             reports.append(report)
             self.assertGreater(report["finished"], STEPS / 20)
-            # Besides its first slabs it got some, and gave some back.
+            # The engine got slabs beyond its floor, and returned some.
             self.assertGreater(report["leased"], report["floor"])
             self.assertGreater(report["returned"], 0)
             self.assertEqual(report["driver_calls_serving"], 0)
@@ -121,7 +121,8 @@ class HalfAPluginTest(Machine):
         plugin = folder / "vllm"
         shutil.copytree(machine.BUILD / "lib/vllm", plugin)
         (plugin / "fineserve_vllm/kv_abi.py").write_text("import is_gone\n")
-        # The loop itself imports the plugin, to check it; vLLM goes first.
+        # vLLM must import the plugin first, because the loop itself also
+        # imports it, to check it.
         engine = self.launch(
             [
                 "-c",

@@ -40,8 +40,8 @@ _SPARSE = "mla.flashmla_sparse.FlashMLASparseBackend"
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A type of KV in a backend that has it, and what a token takes in a layer:
-    data and, where the type has them, scales."""
+    """A type of KV, with a backend that supports it, and the bytes that a token
+    takes in a layer: data and, where the type has them, scales."""
 
     backend: str
     token_bytes: int
@@ -55,7 +55,7 @@ KINDS = {
     "fp8": Kind(_TRITON, 2 * _SIDE),
     "fp8_e4m3": Kind(_FLASHINFER, 2 * _SIDE),
     "fp8_e5m2": Kind(_TRITON, 2 * _SIDE),
-    # A scale of 4 bytes for each head's keys and values.
+    # Each head's keys and values have a scale of 4 bytes.
     "int8_per_token_head": Kind(_TRITON, 2 * (_SIDE + 4 * HEADS)),
     "fp8_per_token_head": Kind(_TRITON, 2 * (_SIDE + 4 * HEADS)),
     "int4_per_token_head": Kind(_TRITON, 2 * (_SIDE // 2 + 4 * HEADS)),
@@ -81,7 +81,7 @@ LATENT_KINDS = {
     "auto": Kind("mla.triton_mla.TritonMLABackend", 2 * (LATENT + SHARED_KEY)),
     "fp8": Kind("mla.triton_mla.TritonMLABackend", LATENT + SHARED_KEY),
 }
-# By layout: planes, 0 if it is refused.
+# The number of planes by layout; 0 if the layout is refused.
 PLANES = {
     "LBHNC": LAYERS,
     "LBNHC": LAYERS,
@@ -99,7 +99,8 @@ def backend_of(kind: Kind) -> Any:
 
 
 def spec_of(dtype: str, kind: Kind, block_tokens: int) -> Any:
-    """As vLLM's attention layers make it and its worker completes it."""
+    """Returns the spec as vLLM's attention layers make it and its worker
+    completes it."""
     import torch
     from vllm.utils.torch_utils import kv_cache_dtype_str_to_dtype
     from vllm.v1 import kv_cache_interface as kv
@@ -127,7 +128,8 @@ def spec_of(dtype: str, kind: Kind, block_tokens: int) -> Any:
 
 
 def customized(backend: Any, spec: Any) -> Any:
-    """By the worker; before vLLM 0.32 it left all to the backend."""
+    """Returns the spec as completed by the worker; before vLLM 0.32 the worker
+    left this to the backend."""
     from vllm.v1.worker import utils
 
     by_worker = getattr(utils, "customize_attention_spec", None)
@@ -160,7 +162,7 @@ def vllm_config(layout: str) -> Any:
 
 
 def plan(layout: str, specs: dict[str, Any], blocks: int) -> Any:
-    """vLLM's KVCacheConfig for at least so many blocks."""
+    """Returns vLLM's KVCacheConfig for the memory of `blocks` blocks."""
     config = vllm_config(layout)
     groups = kv_groups.planned(config, specs)
     return doubles.planning().get_kv_cache_config_from_groups(
@@ -173,7 +175,8 @@ def layers(spec: Any) -> dict[str, Any]:
 
 
 def number_of_blocks(page: int, planes: int) -> int:
-    """Some; each of several planes must end on a granule."""
+    """Returns a suitable number of blocks: if there are several planes, each
+    must end on a granule."""
     step = GRANULARITY // math.gcd(GRANULARITY, page) if planes > 1 else 1
     return -(-33 // step) * step
 
@@ -210,8 +213,8 @@ class FormatsTest(unittest.TestCase):
     def check_bytes(
         self, planned: Any, found: ViewFormat, layout: str
     ) -> None:
-        """Writes a block of all layers: it must fill the bytes that the format
-        says are this block's, but for what is left empty behind them."""
+        """Writes a block of all layers. It must fill exactly the bytes that the
+        format assigns to this block, except those left empty at its end."""
         import torch
         from vllm.v1.kv_cache_layout import KVCacheLayout
         from vllm.v1.worker.utils import allocate_kv_cache
@@ -276,7 +279,7 @@ class FormatsTest(unittest.TestCase):
         self.assertEqual(in_our_order(self.layouts_of(kind)), ["LBNHC"])
 
     def test_pages_of_two_sizes_lie_in_one_block(self) -> None:
-        """DeepSeek V3.2: beside each layer's latents an indexer's keys."""
+        """DeepSeek V3.2 keeps an indexer's keys beside each layer's latents."""
         import torch
         from vllm.v1 import kv_cache_interface as kv
 

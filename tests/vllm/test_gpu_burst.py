@@ -99,7 +99,8 @@ class Burst(VllmMachine):
         )
 
     def dropped(self) -> list[int]:
-        """Bytes of each replica; 0 while its daemon does not answer."""
+        """Returns the dropped bytes of each replica; 0 while its daemon does
+        not answer."""
         sizes = []
         for gpu, name in zip(self.site.gpus, REPLICAS):
             said = self.site.fsctl("--gpu", gpu, "models", "--json").stdout
@@ -125,7 +126,7 @@ class Burst(VllmMachine):
         return Client(self.site, self.seed)
 
     def end(self, client: Client) -> None:
-        """Every answer that came is right, and came whole."""
+        """Checks that every answer that arrived is right and complete."""
         answers = client.answers()
         came = [n for n, answer in enumerate(answers) if answer.status == 200]
         tokens = [answers[n].tokens for n in came]
@@ -177,8 +178,9 @@ class Burst(VllmMachine):
         self.eventually(lambda: self.dropped() == [0, 0])
 
     def whatever_dies(self) -> None:
-        """At any moment of drops, of what follows them, and of restorations:
-        in each burst all of DEATHS, the engine's as the first, the second, …"""
+        """Kills processes at random moments: during drops, after them, and
+        during restorations. Each burst has all of DEATHS; the engine's death is
+        the first, the second and so on in turn."""
         drops = 0
         chance = random.Random(ROUNDS)
         for burst in range(ROUNDS // len(DEATHS)):

@@ -42,15 +42,16 @@ TRACE = pathlib.Path(
 LONGEST = "256"  # tokens of a request
 POOL_SLABS, MIB = 24, 1 << 20
 WEIGHTS = 48 * MIB
-# Measured: what vLLM keeps of each on the GPU besides, activations and the unused
-# part of PyTorch's segments.
+# Measured: what else each vLLM keeps on the GPU, that is, activations and the
+# unused part of PyTorch's segments.
 SCRATCH = 44 * MIB
 CHUNK_TOKENS = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Heavy(Model):
-    """48 MiB of weights in few layers, which the host computes soon."""
+    """A model with 48 MiB of weights in few layers, which the host computes
+    quickly."""
 
     def sizes(self) -> dict[str, Any]:
         of_a_layer = WEIGHTS // 4 // self.layers
@@ -72,7 +73,8 @@ class Crowded(VllmMachine):
     def setUp(self) -> None:
         super().setUp()
         held = POOL_SLABS * self.slab_bytes + ROOM_FOR * (WEIGHTS + SCRATCH)
-        # A context takes a 64th of the GPU: each engine's, and the daemon's.
+        # Each engine and the daemon have a context, which takes a 64th of the
+        # GPU.
         contexts = ENGINES + 1
         memory_mib = held * 64 // (64 - contexts) // MIB
         self.environment["EMUCUDA_MEMORY"] = str(memory_mib // 2 * 2 * MIB)
@@ -92,7 +94,8 @@ class Crowded(VllmMachine):
 
     @contextlib.contextmanager
     def site(self, **engine: Any) -> Iterator[tuple[ServingSite, int]]:
-        """FineServe, with these keys of each engine, and its metrics' port."""
+        """Runs FineServe with these keys for each engine; yields the site and
+        the port of its metrics."""
         served = [self.served(name, **engine) for name in MODELS]
         with tempfile.TemporaryDirectory() as folder:
             site = ServingSite(
@@ -121,7 +124,7 @@ class Crowded(VllmMachine):
 
         return crowd.answers_to(self.requests, proxy)
 
-    # The ways: each returns its outcomes, and figures of its own.
+    # The ways to serve: each returns its outcomes and its specific figures.
 
     def fineserve(self) -> tuple[list[crowd.Outcome], dict[str, Any]]:
         began = time.monotonic()
@@ -146,8 +149,8 @@ class Crowded(VllmMachine):
         }
 
     def stop_start(self) -> tuple[list[crowd.Outcome], dict[str, Any]]:
-        """As llama-swap: an engine stops when another one's start finds no
-        room."""
+        """Serves like llama-swap: an engine stops when the start of another one
+        finds no room."""
         with self.site(start="on_request") as (site, _):
             site.wait_for(
                 "the proxy listens", lambda: "listening on" in site.log("proxy")
@@ -168,8 +171,8 @@ class Crowded(VllmMachine):
         )
 
     def share(self) -> tuple[str, ...]:
-        """vLLM's flags: each of those on the GPU has an equal share of the KV
-        memory."""
+        """Returns vLLM's flags that give each engine on the GPU an equal share
+        of the KV memory."""
         share = POOL_SLABS * self.slab_bytes // ROOM_FOR
         return (
             *("--kv-cache-memory-bytes", str(share)),
@@ -179,7 +182,8 @@ class Crowded(VllmMachine):
         )
 
     def sleep(self) -> tuple[list[crowd.Outcome], dict[str, Any]]:
-        """vLLM's own, level 1, by a controller that holds requests."""
+        """Uses vLLM's own sleep, level 1, with a controller that holds requests
+        back."""
         began = time.monotonic()
         site = self.plain(Sleepers, list(MODELS), room=ROOM_FOR)
         try:
@@ -195,7 +199,8 @@ class Crowded(VllmMachine):
         }
 
     def static(self) -> tuple[list[crowd.Outcome], dict[str, Any]]:
-        """The three most asked models have the GPU; the others no engine."""
+        """Only the three most requested models have an engine, which stays on
+        the GPU."""
         site = self.plain(Servers, list(MODELS)[:ROOM_FOR])
         try:
             for engine in site.engines:

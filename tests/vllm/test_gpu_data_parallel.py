@@ -17,7 +17,7 @@ from test_gpu_worker import LARGE, SMALL
 @unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
 class DataParallel(Ranks):
     """Two models with two ranks each on the same two GPUs. vLLM gives each rank
-    a GPU of its own, and by default a worker that is a process of its own."""
+    a separate GPU and, by default, a worker in a separate process."""
 
     MODELS = [LARGE, SMALL]
     ON = [[0, 1], [1, 0]]
@@ -36,16 +36,16 @@ class DataParallel(Ranks):
         self.kill_a_rank(schedulers[1])
 
     def scheduler_of_first_model(self, gpu: str) -> int:
-        """The EngineCore whose worker is on that GPU. Each rank of the
-        second model is one process."""
+        """Returns the EngineCore of the first model whose worker is on that
+        GPU. Each rank of the second model is one process."""
         views = [e["view"] for e in self.of_gpu(gpu, "engines")["engines"]]
         self.assertEqual(len(views), 2)
         (pid,) = (v["spans_gpus"]["pid"] for v in views if v["spans_gpus"])
         return pid
 
     def kill_a_rank(self, pid: int) -> None:
-        """vLLM ends with it, and what both ranks held goes back; the other
-        model's ranks notice nothing else."""
+        """Kills one rank. Its vLLM ends with it, and the slabs of both ranks
+        are freed; the other model's ranks are not disturbed."""
         prompts = self.ask(1, 32)
         kill_9(pid)
         self.finish(1, prompts)
@@ -68,7 +68,7 @@ class DataParallel(Ranks):
         )
 
     def test_two_ranks_on_one_gpu_are_refused(self) -> None:
-        """By vLLM itself: run an engine for each instead."""
+        """vLLM itself refuses them; run a separate engine for each instead."""
         self.SLABS = [16]
         self.ON = [[0], [0]]
         self.start_daemon()

@@ -36,7 +36,7 @@ READ_MS = "200"  # a read takes longer than steps
 
 @unittest.skipIf(REAL_GPU is not None, "reads device memory from the host")
 class Disaggregated(VllmMachine):
-    """The neighbour and the decoder want more than the pool that they share."""
+    """The neighbour and the decoder want more than their shared pool has."""
 
     ON = [0, 1, 1]  # the GPU of each engine
     BATCH = 16  # requests
@@ -60,8 +60,8 @@ class Disaggregated(VllmMachine):
         decoder: dict[str, str] | None = None,
         on_failure: str = "recompute",
     ) -> None:
-        """`decoder`: its environment besides; on_failure: vLLM's policy for
-        requests whose read fails."""
+        """Starts the engines. `decoder`: additional environment of the decoder.
+        on_failure: vLLM's policy for requests whose read fails."""
         self.engines: list[VllmEngine] = [
             self.start_vllm(
                 self.MODELS[i],
@@ -97,7 +97,8 @@ class Disaggregated(VllmMachine):
         return random_prompts(self.seed, count, (100, 250), shared=64)
 
     def prefill(self, prompts: list[list[int]]) -> list[dict[str, Any]]:
-        """Returns what the decoder has to know of each prompt's KV."""
+        """Prefills the prompts; returns what the decoder has to know of each
+        prompt's KV."""
         engine = self.engines[PREFILLER]
         count = len(prompts)
         ask = [{"do_remote_decode": True}] * count
@@ -107,7 +108,7 @@ class Disaggregated(VllmMachine):
         return engine.run("finish")["transfers"]
 
     def begin(self, prompts: list[list[int]]) -> None:
-        """The decoder reads the KV of each, and decodes."""
+        """Prefills the prompts; the decoder then reads their KV and decodes."""
         self.engines[DECODER].run(
             "begin",
             prompts=prompts,
@@ -116,7 +117,8 @@ class Disaggregated(VllmMachine):
         )
 
     def finish(self, prompts: list[list[int]]) -> list[list[int] | None]:
-        """Judges the tokens of those that have not been aborted."""
+        """Waits for the decoder's requests, and judges the tokens of those that
+        were not aborted."""
         found = self.engines[DECODER].run("finish")["tokens"]
         pairs = [pair for pair in zip(prompts, found) if pair[1]]
         self.judge(DECODER, *zip(*pairs))
@@ -140,7 +142,7 @@ class Disaggregated(VllmMachine):
         self.judge(NEIGHBOUR, prompts, tokens)
 
     def together(self) -> None:
-        """Batch after batch is prefilled and decoded, beside the neighbour's."""
+        """Prefills and decodes batch after batch while the neighbour serves."""
         others = self.ask_neighbour()
         while True:
             prompts = self.prompts()
@@ -154,7 +156,8 @@ class Disaggregated(VllmMachine):
         return self.engines[i].run("stats")
 
     def hold(self, name: str) -> pathlib.Path:
-        """See nixl_stand_in. Over once the file is unlinked."""
+        """Creates a file on which reads wait or fail (see nixl_stand_in), until
+        it is unlinked."""
         path = self.settings / name
         path.touch()
         return path
@@ -200,9 +203,9 @@ def nixl(role: str, **more: Any) -> dict[str, Any]:
         "kv_transfer_config": {
             "kv_connector": "NixlConnector",
             "kv_role": role,
-            # A prefiller frees what has not been read by then, and the decoder
-            # reads other bytes. On a busy host a batch takes longer than the
-            # usual 30 s.
+            # When the lease ends, a prefiller frees KV that has not been read,
+            # and the decoder would read other bytes. On a busy host a batch
+            # takes longer than the usual 30 s.
             "kv_connector_extra_config": {"kv_lease_duration": 300},
         }
         | more,
@@ -242,7 +245,7 @@ class Trade(Disaggregated):
         self.await_reads(HELD)
         others = self.ask_neighbour(16)
         self.engines[DECODER].run("abort", indices=list(range(0, HELD, 2)))
-        # The neighbour serves on the slabs that no read keeps.
+        # The neighbour must finish with the slabs that no read holds.
         self.finish_neighbour(others)
         hold.unlink()
         found = self.finish(prompts)
@@ -269,8 +272,9 @@ class Trade(Disaggregated):
 
 
 class OnePool(Disaggregated):
-    """All on one GPU. A batch is read when all of it has been prefilled, so it
-    has to fit into the prefiller's share of the pool."""
+    """All three engines are on one GPU. A batch is read only after all of it
+    has been prefilled, so it has to fit into the prefiller's share of the
+    pool."""
 
     ON = [0, 0, 0]
     BATCH = 4
@@ -282,7 +286,8 @@ class OnePool(Disaggregated):
 
 
 class FailedReads(Disaggregated):
-    """A part of each read arrives long after vLLM has let go of its blocks."""
+    """A part of each read arrives long after vLLM has released the blocks of
+    that read."""
 
     def fail(self) -> dict[str, Any]:
         before = self.prompts()  # it gets slabs

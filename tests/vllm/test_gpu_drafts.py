@@ -22,8 +22,8 @@ DRAFTERS = {
 
 
 class Drafting(Trades):
-    """The first engine's device is slow, so that drafters run when slabs are
-    asked back."""
+    """The first engine's device is slow, so that slabs are asked back while
+    drafters run."""
 
     RUNNERS = [2, 2]
     DELAY_US = ["300", "100"]
@@ -37,7 +37,7 @@ class Drafting(Trades):
 
 
 class WithADrafter(Drafting):
-    """Two engines that draft three tokens a step."""
+    """Two engines that draft three tokens per step."""
 
     MODELS = CALM
 
@@ -72,7 +72,7 @@ class WithADrafter(Drafting):
 
 
 class Predicting(Drafting):
-    """A model that brings its drafter along (MTP), beside one that has none."""
+    """A model with a built-in drafter (MTP), beside one without."""
 
     MODELS = [PredictingModel(layers=2, seed=4, deviation=0.08), SMALL]
 

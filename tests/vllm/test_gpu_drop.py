@@ -17,8 +17,8 @@ import dropping
 
 @dataclasses.dataclass(frozen=True)
 class Wide(Model):
-    """A layer has 24 MiB of weights, in an allocation of its own and in two that
-    share one; a token has 16 KiB of KV."""
+    """A model with 24 MiB of weights per layer, in one allocation of its own
+    and in two that share one; a token has 16 KiB of KV."""
 
     def sizes(self) -> dict[str, Any]:
         return super().sizes() | {

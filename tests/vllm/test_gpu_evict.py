@@ -19,4 +19,4 @@ class Evictable(eviction.Evictable, Trade):
 
 
 class Evicted(eviction.Evictions, Evictable):
-    """The first engine leaves and comes back beside the second one."""
+    """The first engine is evicted and activated while the second one serves."""

@@ -18,14 +18,16 @@ from eviction import NO_ANSWER, ROUNDS
 
 @unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
 class EvictedTensorParallel(Ranks):
-    """An engine on two GPUs leaves and comes back, beside one on the second."""
+    """An engine on two GPUs is evicted and activated, beside an engine on the
+    second GPU."""
 
     MODELS = [WIDE, SMALL]
     ON = [[0, 1], [1]]
     PARALLEL: list[dict[str, Any]] = [{"tensor_parallel_size": 2}, {}]
 
     def views(self) -> list[dict[str, Any]]:
-        """Those of the engine that spans GPUs, with its number."""
+        """Returns the views of the engine that spans GPUs, each with the
+        engine's number."""
         return [
             engine["view"] | {"id": engine["id"]}
             for gpu in self.gpus
@@ -34,8 +36,8 @@ class EvictedTensorParallel(Ranks):
         ]
 
     def move(self, verb: str) -> None:
-        """By the first rank's daemon. On a busy machine it may not answer at
-        once."""
+        """Moves the engine through the first rank's daemon. On a busy machine
+        the daemon may not answer at first, so it retries."""
         for _ in range(5):
             done = self.machine.fsctl(
                 "--gpu", self.gpus[0], verb, str(self.views()[0]["id"])

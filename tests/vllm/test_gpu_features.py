@@ -13,8 +13,8 @@ from test_gpu_worker import LARGE, SMALL, Trade
 
 
 class SmallPool(Trade):
-    """Two engines whose requests do not fit: one with its steps one after the
-    other, one that schedules ahead."""
+    """Two engines whose requests do not all fit: one runs its steps one after
+    the other, the other schedules ahead."""
 
     pool_slabs = 6
     MODELS = [LARGE, SMALL]
@@ -63,7 +63,8 @@ class SmallPool(Trade):
 
     def check_preemption(self) -> None:
         prompts = [
-            # All longer than a step, half of them with the same beginning.
+            # All prompts are longer than a step, and half of them share a
+            # beginning.
             random_prompts(20 + i, 14, (150, 300), shared=100)
             for i in range(2)
         ]
@@ -86,7 +87,7 @@ class SmallPool(Trade):
 
 
 class WithoutZeroing(Trade):
-    """The control of `dirty_parts`: the daemon's fills come to nothing."""
+    """Control test of `dirty_parts`: the daemon's fills have no effect."""
 
     def start_daemon(self, *arguments: str) -> Any:
         whole = self.environment

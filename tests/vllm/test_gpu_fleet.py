@@ -15,7 +15,7 @@ from typing import Any
 from gpu_machine import Model, VllmMachine, engine_environment, random_prompts
 from serving_site import ServingSite, before_fsctl_up, served_by_vllm
 
-# 56 MiB of weights each, and 1.9 MiB for a block.
+# Each model has 56 MiB of weights, and 1.9 MiB per block.
 MODELS = {f"model-{seed}": Model(layers=60, seed=seed) for seed in range(4)}
 ROUNDS = int(os.environ.get("FINESERVE_TEST_ROUNDS", "3"))
 TOKENS = 20

@@ -73,12 +73,13 @@ class Fp8AndHalf(Formats):
         )
         engine.answer()
         wrong = self.serve(engine, FP8, seed=1)["wrong"]
-        # A few may be taken for near ties, not many.
+        # A few wrong tokens may be taken for near ties, but not many.
         near_ties = self.reference(FP8).near_ties
         self.assertGreater(wrong, 5 * (1 + near_ties))
 
     def check_near_ties(self, tokens: int) -> None:
-        """Rounding has one in ten thousand."""
+        """Checks the number of near ties: rounding causes about one in ten
+        thousand tokens."""
         near_ties = self.reference(FP8).near_ties
         print(f"{near_ties} near ties in {tokens} tokens", flush=True)
         self.assertLessEqual(near_ties, 2 + tokens / 1000)
@@ -95,7 +96,7 @@ class Fp8AndHalf(Formats):
             self.assertEqual(wrong, 0)
         answers = zip(found[0]["tokens"], found[1]["tokens"])
         print(f"{sum(a != b for a, b in answers)} of 8 answers differ")
-        # The rounding matters: without it some tokens would be wrong.
+        # The rounding must matter: some tokens are wrong without it.
         exact = Reference(FP8.make(self._models))
         exact.tolerance = Fp8Reference.tolerance
         wrong = exact.wrong(prompts, found[0]["tokens"])
@@ -118,8 +119,8 @@ class Adapters(Formats):
             **HALF_ARGUMENTS,
         )
         print("start", engine.answer()["seconds"])
-        # The same prompts with and without, next to each other: what one
-        # caches is not the other's.
+        # Each prompt is sent without and with the adapter: neither may use what
+        # the other has cached.
         prompts = [p for p in random_prompts(7, 3, (30, 60)) for _ in "ab"]
         adapters = [None, adapter] * 3
         for _ in range(2):
@@ -146,7 +147,7 @@ class Adapters(Formats):
 
 
 class BlockSizes(Trades):
-    """Blocks of 64 tokens, five in a slab, and of 128, two in a slab."""
+    """Blocks of 64 tokens, five per slab, and of 128 tokens, two per slab."""
 
     MODELS = [SMALL, LARGE]
 
@@ -161,7 +162,7 @@ class BlockSizes(Trades):
         self.check_trade()
 
     def test_vllm_refuses_blocks_of_one_token(self) -> None:
-        """Its backends for this device take multiples of 16."""
+        """vLLM's backends for this device take only multiples of 16."""
         self.start_daemon()
         for backend in "CUSTOM", "TRITON_ATTN", "FLASH_ATTN":
             engine = self.start_vllm(
@@ -175,7 +176,7 @@ class BlockSizes(Trades):
 
 class OwnAttention(Trades):
     def test_vllms_triton_attention_reads_and_writes_a_view(self) -> None:
-        """Its kernels are interpreted: a token takes seconds."""
+        """The kernels are interpreted, so a token takes seconds."""
         self.start_daemon()
         engine = self.start_vllm(
             LARGE, view=True, runner=1, attention_backend="TRITON_ATTN"
@@ -191,8 +192,8 @@ class OwnAttention(Trades):
         self.check(report | {"wrong": wrong})
 
     def test_int8_with_a_scale_for_each_token_and_head(self) -> None:
-        """As vLLM alone has it. INT4 does not run here: vLLM rotates its keys by
-        a compiled kernel."""
+        """The tokens are those of vLLM without a view. INT4 does not run here,
+        because vLLM rotates its keys with a compiled kernel."""
         self.start_daemon()
         prompts = random_prompts(9, 2, (20, 40))
         engines = [

@@ -17,7 +17,7 @@ from test_gpu_trade import CALM
 class Half(Formats):
     pool_slabs = 8
     MODELS = CALM
-    # vLLM's second runner needs its compiled part.
+    # vLLM's second model runner needs vLLM's compiled part.
     RUNNERS = [1, 1]
 
     def test_plain_tokens_are_those_of_transformers(self) -> None:

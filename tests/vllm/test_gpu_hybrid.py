@@ -22,9 +22,9 @@ TWO_PAGES = TwoPagesModel(layers=8, seed=13)  # 160 KiB
 
 
 def observed(report: dict[str, Any], model: Model) -> dict[str, Any]:
-    """Without what is wrongly observed: states, whose writes are not looked at,
-    and pages of another size cover a layer's parts of a slab, which then is
-    not zero for long."""
+    """Returns the report without false observations. Writes of states are not
+    observed, and pages of another size overlap a layer's parts of a slab, so
+    that the slab soon holds bytes other than zero."""
     overlaid = model in (CONVOLUTION, TWO_PAGES)
     return report | ({"dirty_parts": 0} if overlaid else {})
 
@@ -59,7 +59,7 @@ class Hybrids(Trades):
 
 
 class WithADenseOne(Hybrids):
-    """One whose requests give blocks back while they run, one with states, and
+    """An engine whose requests free blocks while they run, one with states, and
     one with a single group."""
 
     MODELS = [SLIDING, CONVOLUTION, SMALL]
@@ -70,10 +70,9 @@ class WithADenseOne(Hybrids):
 
 
 class UsableShare(Hybrids):
-    """The usable share of the pool, while two hybrids, one with pages of two
-    sizes and one with states, trade with a dense model: the bytes of their
-    slabs' whole blocks. Ideal are as many blocks as the slabs have bytes
-    for."""
+    """Two hybrids, one with pages of two sizes and one with states, trade with
+    a dense model. The usable share is the bytes of whole blocks in their slabs.
+    Ideally, there are as many blocks as the slabs have bytes for."""
 
     slab_bytes = 4 * MIB
     pool_slabs = 12
@@ -103,7 +102,8 @@ class UsableShare(Hybrids):
     def sample(
         self, over: threading.Event, shares: list[tuple[float, float]]
     ) -> None:
-        """The usable share of leased slabs, and what of the pool is in use."""
+        """Samples the usable share of the leased slabs, and the share of the
+        pool in use."""
         while not over.wait(1):
             leased = usable = used = 0
             for engine in self.fsctl("engines")["engines"]:

@@ -28,11 +28,11 @@ class Alone(GpuWorkerTest):
                 self.serve_alone(LATENT, view=True, runner=runner)
 
     def test_fp8_latents_give_the_tokens_of_rounded_latents(self) -> None:
-        """576 bytes a token and layer; with and without a view."""
+        """A token has 576 bytes per layer. Runs with and without a view."""
         self.environment["EMUCUDA_COMPUTE_CAPABILITY"] = "89"  # has FP8
         self.start_daemon()
         engines = [
-            # Steps that hold all prompts as a whole.
+            # Each step must hold whole prompts.
             self.start_vllm(
                 LATENT,
                 view=view,
@@ -60,7 +60,8 @@ class Alone(GpuWorkerTest):
             engine["view"]["format"]["page_bytes"], LATENT.layers * 16 * 576
         )
         self.check(engines[1].run("stats") | {"wrong": 0})
-        # The rounding matters: the cache has it.
+        # The rounding must matter: some tokens differ from those of unrounded
+        # KV.
         wrong = self.reference(LATENT).wrong(prompts, found[0])
         print(f"{wrong} of {8 * 24} tokens differ from unrounded KV's")
         self.assertGreater(wrong, 0)
@@ -83,7 +84,8 @@ class WithADenseOne(Trades):
         self.check_trade()
 
     def check_that_its_loss_is_told(self) -> None:
-        """In the engine's own line and by fsctl."""
+        """Checks the loss in the engine's own log line and in fsctl's
+        report."""
         (view,) = [
             engine["view"]
             for engine in self.fsctl("engines")["engines"]
@@ -92,9 +94,10 @@ class WithADenseOne(Trades):
         said = re.search(r"([\d.]+) % of the slabs", self.engines[0].stderr())
         assert said is not None
         print("lost", said[1], "% and, by fsctl,", view["straddle_waste"])
-        # A slab of S bytes holds (S - P + gcd(S, P)) / P blocks of P in the mean.
+        # On average, a slab of S bytes holds (S - P + gcd(S, P)) / P blocks of
+        # P bytes.
         page, slab = LATENT.block_bytes, self.slab_bytes
         lost = (page - math.gcd(page, slab)) / slab
         self.assertAlmostEqual(view["straddle_waste"], lost)
-        # Sixteen slabs may have a block or two less than the mean.
+        # Sixteen slabs may hold a block or two less than that average.
         self.assertAlmostEqual(float(said[1]) / 100, lost, delta=0.01)

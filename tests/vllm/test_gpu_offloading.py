@@ -19,16 +19,17 @@ LEAST_HITS = 1000
 
 
 class Offloading(Trade):
-    """Two engines whose prompts come again after other engines had the slabs in
-    which their blocks lay."""
+    """Two engines that get the same prompts again after other engines have used
+    the slabs of their blocks."""
 
     pool_slabs = 8
     # Copies to the host take longer than steps.
     SLOW = {"HOST_DEVICE_STORE_MS": "300"}
 
     def ask_again(self, i: int, seed: int) -> list[list[int]]:
-        """Half of the requests end with the step that has read the prompt:
-        their blocks are free before their copies are planned."""
+        """Sends the prompts of `seed`. Half of the requests end with the step
+        that has read the prompt, so their blocks are free before the copies are
+        planned."""
         prompts = random_prompts(seed, 24, (150, 300), shared=64)
         self.engines[i].ask(
             "generate", prompts=prompts, max_tokens=[1, 24] * 12
@@ -36,14 +37,16 @@ class Offloading(Trade):
         return prompts
 
     def rounds(self, seed: int = 100) -> None:
-        """The same prompts in each; together, so that slabs trade."""
+        """Sends the same prompts in each round, to both engines at once, so
+        that slabs trade."""
         for _ in range(3):
             asked = [self.ask_again(i, seed + i) for i in range(2)]
             for i in range(2):
                 self.finish(i, asked[i])
 
     def some_copies_stray(self) -> None:
-        """Where nothing keeps a slab that is being copied."""
+        """Checks that copies stray if nothing holds a slab that is being
+        copied."""
         stray = 0
         for attempt in range(4):  # which slabs move when differs
             self.rounds(seed=200 + 10 * attempt)

@@ -15,7 +15,7 @@ from gpu_machine import REAL_GPU, Model, VllmEngine, VllmMachine
 from several_gpus import RanksAlone
 
 # Four heads: one for each of four ranks. The ranks' partial sums are added in
-# single precision, in their order: the resulting difference of the logits is
+# single precision in rank order; the resulting difference of the logits is
 # within gpu_machine.TOLERANCE, as with one rank.
 MODEL = Model(layers=4, seed=1)
 
@@ -42,7 +42,8 @@ class Parallel(RanksAlone, VllmMachine):
                     ranks,
                 )
 
-    # Not with model runner 1, which overwrites its inputs: note 0026, Limits.
+    # Does not run model runner 1, which overwrites its inputs: note 0026,
+    # Limits.
     def test_pipeline_parallel(self) -> None:
         self.check_start(self.start(2, runner=2, pipeline_parallel_size=2), 2)
 

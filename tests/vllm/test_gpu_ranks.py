@@ -14,8 +14,8 @@ from several_gpus import SeveralGpus
 from test_gpu_trade import Trades
 from test_gpu_worker import LARGE, SMALL
 
-# Four heads: of two ranks each has two, so that a block takes half on each GPU,
-# and of four each has one.
+# Four heads: each of two ranks has two, so that a block takes half on each GPU;
+# each of four ranks has one.
 WIDE = Model(layers=4, seed=11)
 
 
@@ -50,7 +50,8 @@ class TensorParallelBesideOne(Ranks):
 
 @unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
 class TwoOnTheSameGpus(Ranks):
-    """In pipelines and in tensor parallel, in opposite orders of the GPUs."""
+    """One engine runs tensor parallel and one as a pipeline, with the GPUs in
+    opposite orders."""
 
     MODELS = [WIDE, LARGE]
     ON = [[0, 1], [1, 0]]
@@ -64,7 +65,7 @@ class TwoOnTheSameGpus(Ranks):
 @unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
 class FourGpus(Ranks):
     """An engine on four GPUs with pools of four sizes, and one on the third
-    of them: it may have at most what the smallest pool offers."""
+    GPU. The first engine can have at most what the smallest pool offers."""
 
     SLABS = [16, 12, 14, 10]
     MODELS = [WIDE, SMALL]

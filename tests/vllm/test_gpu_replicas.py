@@ -61,7 +61,8 @@ class Replicas(VllmMachine):
         self.site.start_all(self.pool_slabs, self.slab_bytes)
 
     def test_two_engines_serve_as_one(self) -> None:
-        """One start serves all of this: it takes a minute."""
+        """Runs all steps after a single start, because a start takes a
+        minute."""
         for step in (
             self.each_holds_slabs_of_its_gpu,
             self.chats_are_answered,
@@ -85,8 +86,8 @@ class Replicas(VllmMachine):
         self._bench("openai-responses", seed=2)
 
     def _bench(self, backend: str, seed: int) -> None:
-        """`vllm bench serve` sends all prompts at once; both replicas answer
-        some of them, and every token is right."""
+        """Sends all prompts at once through `vllm bench serve`. Both replicas
+        must answer some of them, and every token must be right."""
         before = self._admitted()
         prompts = random_prompts(seed, PROMPTS, (40, 200), shared=64)
         dataset = self.site.folder / f"{backend}-prompts.json"
@@ -116,7 +117,7 @@ class Replicas(VllmMachine):
             for after, earlier in zip(self._admitted(), before)
         ]
         print(backend, "admitted", admitted, flush=True)
-        # A request that both daemons admit at once counts at both.
+        # A request that both daemons admit at the same time counts for both.
         self.assertGreaterEqual(sum(admitted), PROMPTS)
         self.assertGreaterEqual(min(admitted), PROMPTS // 4)
 
@@ -128,7 +129,7 @@ class Replicas(VllmMachine):
         self.assertEqual(wrong, 0)
 
     def a_request_goes_to_the_one_that_is_free(self) -> None:
-        """While the first runs all that it may, the second answers."""
+        """While the first replica is full, the second one answers."""
         long = random_prompts(3, MAX_BATCH, (20, 40))
         short = random_prompts(4, 4, (20, 40))
         drain = ("--gpu", self.site.gpus[1], "drain", REPLICAS[1])
@@ -156,17 +157,18 @@ class Replicas(VllmMachine):
         )
 
     def _first_is_full(self) -> bool:
-        """Whether it runs as many requests as it may."""
+        """True if the first replica runs as many requests as it may."""
         (engine,) = self.site.models()[0]["engines"]
         return engine["running"] == MAX_BATCH
 
     def none_was_refused(self) -> None:
-        """By the daemons, which decided on every request, or by the proxy."""
+        """Checks that neither the daemons, which decided on every request, nor
+        the proxy refused one."""
         for model in self.site.models():
             print(model, flush=True)
             self.assertEqual(sum(model["rejected"].values()), 0)
         metrics = self.site.metrics()
-        # vllm bench serve also asks for /metrics, which is no model's.
+        # vllm bench serve also asks for /metrics, which belongs to no model.
         of_model = rf'fineserve_requests_total{{model="{NAME}",status="(\d+)"'
         self.assertEqual(set(re.findall(of_model, metrics)), {"200"})
         decide = re.findall(r"fineserve_daemon_decides{.*} (\S+)", metrics)
@@ -174,5 +176,6 @@ class Replicas(VllmMachine):
         self.assertNotRegex(metrics, r"fineserve_unscheduled_total{.*} [^0]")
 
     def _admitted(self) -> list[int]:
-        """By each GPU's daemon, in the order of REPLICAS."""
+        """Returns the number of requests that each GPU's daemon admitted, in
+        the order of REPLICAS."""
         return [model["admitted"] for model in self.site.models()]

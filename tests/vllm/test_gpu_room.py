@@ -14,14 +14,14 @@ from gpu_machine import Model, VllmEngine, VllmMachine, random_prompts
 LIGHT = Model(layers=6, seed=1)
 HEAVY = Model(layers=160, seed=3)  # 150 MiB of weights
 WEIGHTS = 150 << 20
-# Together with LONG the longest request.
+# Prompt and LONG output tokens together make the longest request.
 PROMPT = (200, 300)
 LONG = 200
 
 
 class RoomTest(VllmMachine):
-    """A pool that begins with nearly all of a small device. The light engine
-    can use 19 slabs at once."""
+    """A pool that initially takes nearly all of a small device. The light
+    engine can use 19 slabs at once."""
 
     slab_bytes = 10 << 20  # two blocks of the heavy one
     device_memory = 280 << 20
@@ -80,7 +80,8 @@ class RoomTest(VllmMachine):
         ]
         print(f"given up: {view['given_up_bytes'] >> 20} MiB", flush=True)
         self.assertGreater(view["given_up_bytes"], WEIGHTS * 9 // 10)
-        # It takes a while: the pool has just given memory back.
+        # The pool grows only after a while, because it has just given memory
+        # back.
         rounds = 0
         while self.pool_bytes() < small + WEIGHTS // 4:
             rounds += 1
@@ -97,7 +98,7 @@ class RoomTest(VllmMachine):
         self.assertEqual(heavy.run("wake_up"), [])
         woken = self.pool_bytes()
         print(f"woken: {woken >> 20} MiB", flush=True)
-        # Less, unless the headroom was enough.
+        # The pool shrinks, unless the headroom was enough.
         self.assertLessEqual(woken, large)
         self.serve(heavy, HEAVY, seed=4)
         self.finish(light, LIGHT, asked)

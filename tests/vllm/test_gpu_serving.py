@@ -35,8 +35,8 @@ class ServingTest(VllmMachine):
     def ask(
         self, name: str, seed: int, requests: int, max_tokens: int = 24
     ) -> tuple[int, list[Answer]]:
-        """Sends the requests at once. Returns how many tokens are wrong, and
-        the answers; each must be one."""
+        """Sends the requests at once and checks that each is answered. Returns
+        the number of wrong tokens, and the answers."""
         prompts = random_prompts(seed, requests, (40, 200), shared=64)
         answers = self.site.complete_all(name, prompts, max_tokens)
         for answer in answers:
@@ -49,7 +49,8 @@ class ServingTest(VllmMachine):
         return wrong, answers
 
     def test_the_whole_product(self) -> None:
-        """One start serves all of this: it takes a minute."""
+        """Runs all steps after a single start, because a start takes a
+        minute."""
         for step in (
             self.engines_say_what_they_chose,
             self.slabs_move_while_both_serve,
@@ -133,7 +134,8 @@ class ServingTest(VllmMachine):
             print({k: v for k, v in model.items() if k != "engines"})
 
     def its_steps_are_measured(self) -> None:
-        """`fsctl profile` on a stock server; a fleet file reads what it writes."""
+        """Runs `fsctl profile` on a stock server; a fleet file must accept the
+        profile that it writes."""
         output = pathlib.Path(self.folder, "small.toml")
         for _ in range(3):  # The cost of a token is lost in others' noise.
             found = self.site.report(
@@ -161,7 +163,8 @@ class ServingTest(VllmMachine):
             '[[engine]]\nname = "small"\nmodel = "small"\n'
             f'url = "{self.site.url_of["small"]}"\n'
         )
-        # The check has a device of its own, since this one's daemon serves.
+        # The check runs on a separate device, because a daemon already serves
+        # this one.
         apart = {
             name: str(pathlib.Path(self.folder, "apart"))
             for name in ("EMUCUDA_DIR", "FINESERVE_RUNTIME_DIR")
@@ -177,7 +180,8 @@ class ServingTest(VllmMachine):
         self.assertEqual(checked.returncode, 0, checked.stderr)
 
     def an_engine_core_dies(self) -> None:
-        """Its neighbour notices nothing; it is started again and serves."""
+        """The neighbour is not disturbed; the killed engine is started again
+        and serves."""
         (core,) = self.site.pids("large")
         self._kill_while_the_other_serves(core)
         self._recovers("large")
@@ -198,7 +202,8 @@ class ServingTest(VllmMachine):
         self.assertEqual(self.ask(name, 5, 8)[0], 0)
 
     def the_daemon_dies(self) -> None:
-        """Engines keep what they hold; the proxy lets requests through."""
+        """The engines keep the slabs that they hold, and the proxy lets
+        requests through."""
         with concurrent.futures.ThreadPoolExecutor(2) as clients:
             asked = [clients.submit(self.ask, name, 77, 8) for name in MODELS]
             self.site.kill("daemon")

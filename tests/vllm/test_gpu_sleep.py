@@ -33,7 +33,7 @@ class Sleep(Trade):
         self.assertEqual((view["wanted"], view["target"]), (0, 0))
 
     def serve_beside_the_sleeper(self) -> None:
-        """With all slabs, those of the other's floor too."""
+        """Serves with all slabs, including those of the sleeper's floor."""
         self.finish(1, self.ask(1, 48))
         self.assertEqual(self.held(1), self.pool_slabs)
 
@@ -42,7 +42,7 @@ class Sleep(Trade):
         if level == 1:
             self.assertEqual(first.run("wake_up"), [])
             return
-        # The weights first: there is room for both at the end only.
+        # The weights wake up first: there is room for both only at the end.
         self.assertEqual(first.run("wake_up", tags=["weights"]), ["asleep"])
         self.assertEqual(self.held(0), 0)
         first.run("reload_weights")
@@ -59,7 +59,7 @@ class TwoLevels(Sleep):
                 self.all_serve()
                 self.assertGreater(self.held(0), 0)
                 self.fall_asleep(level)
-                # Asleep already: vLLM says so and does nothing.
+                # The engine is already asleep: vLLM says so and does nothing.
                 self.engines[0].run("sleep", level=level)
                 self.serve_beside_the_sleeper()
                 self.wake(level)
@@ -86,13 +86,15 @@ class TwoLevels(Sleep):
                 self.serve_beside_the_sleeper()
                 self.wake(1)
         print("prefix cache hits", hits)
-        # All prompts hit the second time; after the sleep what they share does.
+        # The second time, all prompts hit the cache; after the sleep, only the
+        # part that they share does.
         self.assertGreater(hits[1] - hits[0], 8 * 96)
         self.assertLess(hits[2] - hits[1], 8 * 96)
 
 
 class Failing(Sleep):
-    """A sleeper that cannot copy its weights stays awake, as vLLM says."""
+    """A sleeper that cannot copy its weights stays awake and reports it through
+    vLLM."""
 
     MODELS = [LARGE]
 
@@ -111,8 +113,8 @@ class Failing(Sleep):
 
 
 class FullPool(Sleep):
-    """Waking up needs the floor, which others may have been promised: each
-    engine's is 2 slabs."""
+    """Waking up needs the floor of 2 slabs, which may have been promised to
+    another engine in the meantime."""
 
     pool_slabs = 5
 
@@ -147,7 +149,8 @@ class FullPool(Sleep):
 
 
 class NextDaemon(Sleep):
-    """The daemon dies while an engine sleeps, which wakes up under the next."""
+    """The daemon dies while an engine sleeps, and the engine wakes up under the
+    next daemon."""
 
     pool_slabs = 5
     MODELS = [LARGE]

@@ -16,7 +16,7 @@ from test_gpu_worker import SMALL, Trade
 
 @unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
 class SleepingTensorParallel(Ranks):
-    """An engine on two GPUs sleeps, beside one on the second."""
+    """An engine on two GPUs sleeps, beside an engine on the second GPU."""
 
     MODELS = [WIDE, SMALL]
     ON = [[0, 1], [1]]
@@ -68,7 +68,8 @@ class SleepingTensorParallel(Ranks):
                 self.fall_asleep(level)
                 self.engines[0].run("sleep", level=level)  # is asleep already
                 self.serve(1, 48)
-                # With all slabs, those of the sleeper's floor too.
+                # The other engine gets all slabs, including those of the
+                # sleeper's floor.
                 self.assertEqual(max(self.slabs_held().values()), self.SLABS[1])
                 self.wake(level)
         self.all_wake_up_or_none()
@@ -78,7 +79,8 @@ class SleepingTensorParallel(Ranks):
             self.check(report)
 
     def all_wake_up_or_none(self) -> None:
-        """The second rank's daemon is away when they are to."""
+        """Wakes the ranks while the second rank's daemon is down: all must wake
+        up or none."""
         self.fall_asleep(1)
         lost = self.daemons[1]
         kill_9(lost.pid)

@@ -17,7 +17,7 @@ HEAVY = Model(layers=160, seed=3)  # 150 MiB of weights
 
 
 class CrowdedTest(VllmMachine):
-    """A small device. One engine holds the pool, all of it, in use."""
+    """A small device, on which one engine holds the whole pool and uses it."""
 
     device_memory = 192 << 20
 

@@ -40,7 +40,8 @@ class ThreeEngines(Trades):
         self.check_lost_daemon()
 
     def has_traded(self) -> bool:
-        """Twice as many slabs as there are, one of them behind a step."""
+        """True if twice as many slabs as the pool has were returned, at least
+        one of them after waiting for a step."""
         reports = self.reports()
         returned = sum(report["slabs_returned"] for report in reports)
         return returned > 2 * self.pool_slabs and any(
@@ -48,7 +49,8 @@ class ThreeEngines(Trades):
         )
 
     def check_lost_daemon(self) -> None:
-        """It is killed while they serve: they go on with what they hold."""
+        """Kills the daemon while the engines serve: they continue with the
+        slabs that they hold."""
         before = sum(self.counts)
         prompts = [self.ask(i, 16) for i in range(3)]
         kill_9(self.daemon.pid)
@@ -59,7 +61,8 @@ class ThreeEngines(Trades):
 
 
 class SteppedByTheirCallers(Trade):
-    """vLLM keeps the last step of an LLM in its own process unprocessed."""
+    """If an LLM runs its engine in its own process, vLLM leaves the last step
+    unprocessed."""
 
     def test_slabs_of_an_engine_at_rest_serve_the_other(self) -> None:
         self.start_all({"VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
@@ -72,8 +75,8 @@ class SteppedByTheirCallers(Trade):
 
 
 class TwoLayouts(Trades):
-    """A plane per layer beside blocks in one piece, in slabs of a granule for
-    each of four layers."""
+    """One engine has a plane per layer, the other has blocks in one piece. A
+    slab has a granule for each of four layers."""
 
     slab_bytes = 8 * MIB
     pool_slabs = 6
@@ -100,8 +103,8 @@ class TwoLayouts(Trades):
 
 
 class Speculation(Trades):
-    """Drafts from the tokens so far, by the host and by the device: steps write
-    KV for tokens that may be rejected."""
+    """Drafts come from the tokens so far, on the host in one engine and on the
+    device in the other. Steps write KV for tokens that may be rejected."""
 
     MODELS = CALM
     METHODS = ["ngram", "ngram_gpu"]
@@ -133,7 +136,7 @@ class Speculation(Trades):
             accepted = metrics["spec_decode_num_accepted_tokens"]
             drafted = metrics["spec_decode_num_draft_tokens"]
             print(f"{accepted} of {drafted} drafted tokens accepted")
-            # vLLM schedules ahead with the device's drafts only.
+            # vLLM schedules ahead only with drafts from the device.
             self.assertEqual(report["async_scheduling"], method == "ngram_gpu")
             self.assertGreater(accepted, 0)
             self.assertGreater(drafted, accepted)

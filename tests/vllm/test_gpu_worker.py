@@ -28,7 +28,8 @@ class GpuWorkerTest(VllmMachine):
     def serve(
         self, engine: VllmEngine, model: Model, seed: int
     ) -> dict[str, Any]:
-        """Generates 512 tokens and returns the count of those that are wrong."""
+        """Generates 512 tokens; returns the number of wrong ones and the
+        engine's figures."""
         prompts = random_prompts(seed, 16, (5, 100), shared=48)
         answer = engine.run("generate", prompts=prompts, max_tokens=[32] * 16)
         tokens = answer["tokens"]
@@ -102,7 +103,7 @@ class TwoEngines(Trade):
 
 
 class Controls(Trade):
-    """Breakages that must turn the test above red."""
+    """Control tests: deliberate faults that the tests above must notice."""
 
     def test_a_step_that_no_fence_waits_for_is_noticed(self) -> None:
         self.start_all(broken("fence"))

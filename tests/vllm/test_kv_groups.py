@@ -71,7 +71,7 @@ def attention(cls: Any, **more: Any) -> Any:
 
 
 def groups(*specs: tuple[int, Any]) -> list[Any]:
-    """So many groups, of a layer each, with these specs."""
+    """Returns `count` groups of one layer each for every (count, spec)."""
     found = []
     for count, spec in specs:
         for _ in range(count):
@@ -81,7 +81,8 @@ def groups(*specs: tuple[int, Any]) -> list[Any]:
 
 
 def gemma() -> list[Any]:
-    """Gemma 3 27B: 10 layers attend to everything, 52 to 1,024 tokens."""
+    """Returns the groups of Gemma 3 27B: 10 layers attend to everything, 52 to
+    1,024 tokens."""
     every = attention(kv.FullAttentionSpec)
     window = attention(kv.SlidingWindowSpec, sliding_window=1024)
     return list(
@@ -96,7 +97,7 @@ def gemma() -> list[Any]:
 
 
 def blocks_of(shape: Shape, tokens: int, in_flight: int) -> int:
-    """As daemon/contract/abi/kv_shape.h."""
+    """Computes the same as daemon/contract/abi/kv_shape.h."""
     blocks = shape.states
     for kind, count in shape.groups:
         its = -(-tokens // kind.block_tokens)
@@ -134,7 +135,8 @@ class Sequence:
         self.free = self.manager.block_pool.get_num_free_blocks()
 
     def step(self, tokens: int) -> int:
-        """Begins a step; returns the blocks that the request has in it."""
+        """Begins a step; returns the number of blocks that the request then
+        has."""
         if len(self.in_flight) == self.steps:
             self.in_flight.pop(0)
         request = self.request
@@ -146,7 +148,8 @@ class Sequence:
         return self.free - self.manager.block_pool.get_num_free_blocks()
 
     def fill(self) -> int:
-        """The most blocks that it has while its prompt is filled."""
+        """Fills the prompt; returns the most blocks that the request had on the
+        way."""
         most = 0
         left = self.request.num_prompt_tokens
         while left:
@@ -193,7 +196,8 @@ class KvGroupsTest(unittest.TestCase):
                     self.check(spec, steps, rng.randint(1, 4 * STEP))
 
     def check(self, spec: Any, steps: int, tokens: int) -> None:
-        """Three groups of these layers beside one that keeps everything."""
+        """Checks three groups of such layers beside a group that keeps
+        everything."""
         every = attention(kv.FullAttentionSpec)
         its_groups = groups((1, every), (3, spec))
         shape = kv_groups.shape(its_groups, vllm_config(steps))

@@ -40,7 +40,7 @@ class NoShimTest(unittest.TestCase):
 
 @unittest.skipUnless(REAL, "needs vLLM")
 class WorkerTest(unittest.TestCase):
-    """A GPU worker as WorkerWrapperBase drives it, without a GPU."""
+    """Drives a GPU worker as WorkerWrapperBase does, but without a GPU."""
 
     def setUp(self) -> None:
         import transformers  # noqa: F401  before vLLM's workers
@@ -109,7 +109,8 @@ class WorkerTest(unittest.TestCase):
             self.wrapper.initialize_from_config([config])
 
     def allocator_of(self, module: Any) -> Any:
-        """Replaces a runner's allocate_kv_cache; it sees the scope open."""
+        """Replaces a runner's allocate_kv_cache with one that checks that the
+        scope is open."""
 
         def allocate_kv_cache(*args: Any) -> dict[str, Any]:
             self.assertEqual(self.shim.depth, 1)
@@ -150,7 +151,7 @@ class WorkerTest(unittest.TestCase):
             ) as allocator,
             mock.patch.object(gpu_model_runner, "bind_kv_cache"),
         ):
-            # As _init_minimal_kv_cache_for_profiling has it: no context.
+            # As in _init_minimal_kv_cache_for_profiling, there is no context.
             gpu_model_runner.GPUModelRunner.initialize_kv_cache_tensors(
                 mock.MagicMock(shared_kv_cache_layers={}),
                 types.SimpleNamespace(kv_cache_groups=[]),

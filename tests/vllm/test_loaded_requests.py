@@ -37,8 +37,8 @@ GROUPS = [Taken(BLOCK_TOKENS, FLOOR * PER_SLAB)]
 SEEDS = 400
 PATIENCE_S = 0.125
 STEP_S = 0.03125
-# Steps without a token after which an engine is taken to be stuck: many times
-# its patience and the time that a load takes.
+# An engine counts as stuck after this many steps without a token: many times
+# its patience and the duration of a load.
 STUCK = 300
 
 
@@ -57,8 +57,9 @@ def new_pool(leased: Any) -> tuple[InMemoryGrants, LeasedBlockPool]:
 
 
 class Engine:
-    """One engine, and a daemon that takes its slabs away down to its floor when
-    a neighbour needs them, from some step on for good."""
+    """One engine, and a daemon that takes slabs back, down to the engine's
+    floor, when a neighbour needs them. From some step on the daemon keeps them
+    for good."""
 
     def __init__(self, seed: int, mended: bool) -> None:
         self.rng = random.Random(seed)
@@ -168,7 +169,8 @@ class LoadedRequestsTest(unittest.TestCase):
         )
 
     def hold(self, name: str, blocks: int, state: str = "WAITING") -> Request:
-        """A request of which `blocks` have been loaded, and that needs more."""
+        """Adds a request of which `blocks` blocks have been loaded and which
+        needs more."""
         request = Request(name, 30 * BLOCK_TOKENS, blocks * BLOCK_TOKENS, 1)
         self.scheduler.requests[name] = request
         request.blocks = self.pool.get_new_blocks(blocks)
@@ -264,7 +266,8 @@ class LoadedRequestsTest(unittest.TestCase):
 
 
 class OffloadingConnector:
-    """Finds all but the last 40 tokens of each request on the host."""
+    """A connector that finds all but the last 40 tokens of each request on the
+    host."""
 
     def __getattr__(self, name: str) -> Any:
         """Answers all other calls."""
@@ -305,7 +308,7 @@ class InVllmTest(unittest.TestCase):
     def test_a_request_that_let_its_blocks_go_is_loaded_again_and_runs(
         self,
     ) -> None:
-        # Each takes 20 blocks of the host's, and needs 3 more.
+        # Each request loads 20 blocks from the host and needs 3 more.
         for name in "a", "b":
             build.add_request(self.scheduler, name, 23 * BLOCK_TOKENS - 8)
         build.step(self.scheduler)

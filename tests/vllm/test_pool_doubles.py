@@ -1,4 +1,4 @@
-"""The doubles are like vLLM where the plugin touches it."""
+"""The doubles match vLLM wherever the plugin touches it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def recorded() -> dict[str, object]:
     }
 
 
-# Seams in which versions differ, and the plugin handles all.
+# Seams that differ between versions; the plugin handles all variants.
 DIFFERENT = {
-    # Arguments that the plugin passes on.
+    # The plugin passes the arguments of these on.
     "vllm.v1.core.block_pool.BlockPool.__init__",
     "vllm.v1.core.kv_cache_coordinator.KVCacheCoordinator.__init__",
     # kv_groups.planner()
@@ -33,7 +33,7 @@ DIFFERENT = {
 
 
 def alike(seam: dict[str, dict[str, object]]) -> dict[str, object]:
-    """The seams that no version may have otherwise."""
+    """Returns the seams that must be the same in all versions."""
     return {
         name: found
         for part in seam.values()
@@ -59,7 +59,7 @@ class DoublesTest(unittest.TestCase):
             self.assertEqual(alike(seam), alike(newest), version)
 
     def test_doubles_have_the_recorded_signatures(self) -> None:
-        # In a separate process: here `vllm` may be the real one.
+        # Runs in a separate process, because `vllm` may be the real one here.
         program = (
             "import sys, json; sys.path[:0] = sys.argv[1:]; import seams; "
             "print(json.dumps(seams.record()))"

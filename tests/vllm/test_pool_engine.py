@@ -37,7 +37,7 @@ AT_ONCE = AskBackOptions(deadline_s=0, preempt=True)
 
 
 class EngineTest(unittest.TestCase):
-    """A scheduler with slabs 1 and 2 leased."""
+    """Tests with a pool of which slabs 1 and 2 are leased."""
 
     def setUp(self) -> None:
         self.grants = InMemoryGrants.uniform(SLABS, PER_SLAB, leased=[1, 2])
@@ -51,7 +51,8 @@ class EngineTest(unittest.TestCase):
         return build.scheduler(NUM_BLOCKS, **changed)
 
     def installed(self) -> Any:
-        """A scheduler that lives on leases."""
+        """Installs the plugin and returns a scheduler whose slabs are
+        leased."""
         self.install()
         return self.scheduler()
 
@@ -110,7 +111,7 @@ class InstallTest(EngineTest):
 
 
 def drafting(method: str | None, **model: bool) -> Any:
-    """A configuration with this method of speculative decoding."""
+    """Returns a configuration with this method of speculative decoding."""
     kinds = {"is_hybrid": False, "is_attention_free": False, **model}
     return types.SimpleNamespace(
         kv_transfer_config=None,
@@ -348,7 +349,8 @@ class WantTest(EngineTest):
 
 
     def grow(self, scheduler: Any, steps: int) -> None:
-        """Steps of an engine that is leased what it wants."""
+        """Runs steps of an engine that gets leases for all slabs that it
+        wants."""
         for _ in range(steps):
             free = range(1, SLABS_OF_MANY + 1)
             for index in free[len(self.grants.held) : self.grants.wanted]:
@@ -566,8 +568,8 @@ class EvictionTest(EngineTest):
 
 
 def sent_whole(output: Any) -> dict[str, list[int]]:
-    """All tokens of each request that the model runner starts over: the first
-    one gets them as a resumed request's, the second as a new one's."""
+    """Returns all tokens of each request that a model runner starts again: the
+    first runner gets them with resumed requests, the second with new ones."""
     resumed = output.scheduled_cached_reqs.all_token_ids
     return resumed | {
         new.req_id: new.prefill_token_ids
@@ -584,7 +586,7 @@ class AskBackTest(EngineTest):
     def engine(
         self, async_scheduling: bool, **arguments: Any
     ) -> Iterator[Any]:
-        """A subtest with a scheduler and leases of its own."""
+        """Runs a subtest with a separate scheduler and separate leases."""
         with self.subTest(async_scheduling=async_scheduling):
             self.setUp()
             self.install(**arguments)
@@ -611,7 +613,8 @@ class AskBackTest(EngineTest):
             target=core._process_input_queue, daemon=True
         )
         waiting.start()
-        # The pass hands the leases the queue, and then sleeps on it.
+        # The thread first attaches the leases to its queue, and then sleeps on
+        # the queue.
         while not plugin.leases_of(core.scheduler).attached:
             waiting.join(timeout=0.001)
         self.grants.ask_back(2)
@@ -724,7 +727,7 @@ class AskBackTest(EngineTest):
                 build.add_request(scheduler, "in slab 2", 8 * PER_SLAB)
                 build.step(scheduler)
                 pool = scheduler.kv_cache_manager.block_pool
-                # One step in flight while the request is thrown out.
+                # One step is in flight while the request is preempted.
                 in_flight = scheduler.schedule()
                 before = scheduler.kv_cache_manager.get_block_ids("in slab 2")
                 self.grants.ask_back(1)
@@ -745,7 +748,7 @@ class AskBackTest(EngineTest):
                     self.assertEqual(self.grants.returned, [])
                 build.process(scheduler, output)
                 self.assertEqual(self.grants.returned, [1])
-                # And the preempted request can go on elsewhere.
+                # The preempted request can continue in another slab.
                 self.grants.lease(3)
                 for _ in range(3):
                     build.step(scheduler)
@@ -762,8 +765,8 @@ class AskBackTest(EngineTest):
     def test_a_request_preempted_and_resumed_in_one_step_is_sent_whole(
         self,
     ) -> None:
-        """The model runner must learn all its tokens again, as if it had not
-        run in the step before."""
+        """The model runner must get all its tokens again, as if the request had
+        not run in the previous step."""
         for async_scheduling in self.both():
             with self.engine(async_scheduling, ask_back=AT_ONCE) as scheduler:
                 build.add_request(scheduler, "a", 100)
@@ -791,7 +794,7 @@ class AskBackTest(EngineTest):
 
 
 def idle_engine_core(scheduler: Any) -> Any:
-    """An EngineCoreProc as far as its wait for input goes."""
+    """Returns as much of an EngineCoreProc as its wait for input needs."""
     if not build.REAL:
         return engine_core.EngineCoreProc(scheduler)
     import queue

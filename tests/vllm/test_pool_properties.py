@@ -64,7 +64,8 @@ def new_request(name: str, tokens: list[int]) -> Any:
 
 
 def prompt(rng: random.Random) -> list[int]:
-    """A few families that share prefixes of random length."""
+    """Returns a prompt of one of a few families, which share prefixes of random
+    length."""
     family = rng.randrange(4)
     shared = rng.randrange(0, 12) * BLOCK
     tokens = [family * 1000 + i for i in range(shared)]
@@ -74,7 +75,7 @@ def prompt(rng: random.Random) -> list[int]:
 
 
 def content(events: list[Any]) -> collections.Counter[str]:
-    """Events carry no block ids; as a multiset."""
+    """Returns the events as a multiset; they contain no block ids."""
     return collections.Counter(repr(event) for event in events)
 
 
@@ -105,7 +106,8 @@ class Lockstep:
         return values[0]
 
     def attempt(self, call: Any) -> list[Any] | None:
-        """The results, or None after every pool raised the same exception."""
+        """Returns the results, or None if every pool raised the same
+        exception."""
         results, errors = [], []
         for index, pool in enumerate(self.pools):
             try:
@@ -230,13 +232,13 @@ class Lockstep:
 
 
 def sampled(pool: Any) -> set[int]:
-    """The blocks whose residency is measured. Depends on ids: a fresh block has
-    no past, a reused one has."""
+    """Returns the blocks whose residency is measured. This depends on ids: a
+    reused block has a history, a fresh one has none."""
     return set(pool.metrics_collector.block_metrics)
 
 
 def cached_hashes(pool: Any) -> collections.Counter[bytes]:
-    """Hash -> number of blocks cached under it."""
+    """Returns the number of blocks cached under each hash."""
     cached: collections.Counter[bytes] = collections.Counter()
     for key, blocks in pool.cached_block_hash_to_block._cache.items():
         cached[key] = len(blocks) if isinstance(blocks, dict) else 1
@@ -325,7 +327,8 @@ class PoolPropertiesTest(unittest.TestCase):
     def move_leases(self, caching: bool) -> None:
         rng = self.rng
         slabs, per_slab = 8, 12
-        # Slabs of unequal size with holes between them: straddling ids.
+        # Slabs of unequal size have holes between them, as ids of straddling
+        # blocks leave.
         layout = [
             Slab(i, range(i * per_slab + (i % 3), (i + 1) * per_slab))
             for i in range(1, slabs + 1)
@@ -346,7 +349,8 @@ class PoolPropertiesTest(unittest.TestCase):
                     )
 
         cached: collections.Counter[bytes] = collections.Counter()
-        # The checks see every event before compare() drains it.
+        # The checks below must see every event, so compare() must not drain
+        # them first.
         lockstep.compare = lambda: None
         for _ in range(2 * STEPS):
             action = rng.random()
@@ -362,7 +366,8 @@ class PoolPropertiesTest(unittest.TestCase):
                 pool.fence.schedule_begins()
                 pool.apply(grants.poll())
                 return_slab()
-                # Copies within the step read and write what it frees.
+                # Copies within the step read and write blocks that the step
+                # frees.
                 written = lockstep.used_ids()
                 if rng.random() < 0.3:
                     lockstep.step()  # frees and takes within schedule()
@@ -389,7 +394,7 @@ class PoolPropertiesTest(unittest.TestCase):
             )
             self.assertEqual(+cached, known, "a cached block was lost silently")
         self.assertGreater(len(grants.returned), 10, "the test moved nothing")
-        # All of it comes back once nothing is used.
+        # All slabs come back once no block is used.
         while lockstep.held:
             lockstep.finish()
         for index in sorted(grants.held):
@@ -486,7 +491,7 @@ class PoolPropertiesTest(unittest.TestCase):
                 and i % 90 == 0
                 and len(grants.held) > slabs // 2
             ):
-                # Asking back the fullest slab is the worst for the cache.
+                # For the cache, it is worst to ask the fullest slab back.
                 grants.ask_back(min(managers["leased"].block_pool.linked))
             if phase == "regrown" and len(grants.held) < slabs:
                 grants.lease(min(set(range(1, slabs + 1)) - grants.held))
@@ -531,7 +536,8 @@ class PoolPropertiesTest(unittest.TestCase):
 
 
 def new_manager(num_blocks: int, factory: Any) -> Any:
-    """vLLM's KVCacheManager, on leases if there is a factory of grants."""
+    """Returns vLLM's KVCacheManager, on leased slabs if `factory` makes
+    grants."""
     import torch
 
     spec = FullAttentionSpec(

@@ -26,7 +26,8 @@ from vllm.v1.core.kv_cache_utils import (  # noqa: E402
 
 
 def new_queue(slabs: int, per_slab: int, on_left: Any = None) -> Any:
-    """A queue with every slab linked; slab i holds ids from i * per_slab."""
+    """Returns a queue with every slab linked; slab i holds the ids from i *
+    per_slab on."""
     blocks = [KVCacheBlock(i) for i in range((slabs + 1) * per_slab)]
     layout = [
         Slab(i, range(i * per_slab, (i + 1) * per_slab))
@@ -227,7 +228,7 @@ def cache(pool: Any, block: Any, key: bytes) -> None:
 
 
 class DrafterFenceTest(unittest.TestCase):
-    """A step that has been processed may still draft."""
+    """The drafter may still run after its step has been processed."""
 
     def setUp(self) -> None:
         self.finished = 0
@@ -506,7 +507,8 @@ class EngineLeasesTest(unittest.TestCase):
         engine.step_processed(self.build_step(engine))
 
     def test_a_step_that_writes_nothing_holds_no_slab(self) -> None:
-        """vLLM may keep it in its queue of batches until it is called again."""
+        """vLLM may keep such a step in its queue of batches until it is called
+        again."""
         engine = self.engine()
         self.build_step(engine)
         self.grants.ask_back(1)
@@ -529,7 +531,8 @@ class EngineLeasesTest(unittest.TestCase):
             engine.step_processed(output)
 
     def test_the_last_step_of_an_engine_at_rest_is_waited_for(self) -> None:
-        """Its caller may never step it again; the device ends it."""
+        """The caller may never step the engine again, so the device says when
+        the step has ended."""
         engine = self.engine()
         last = self.build_step(engine, tokens=1)
         self.grants.ask_back(1)

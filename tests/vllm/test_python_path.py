@@ -14,8 +14,8 @@ SHIM = pathlib.Path(
     os.environ["FINESERVE_BUILD_DIR"], "lib/libfineserve_shim.so"
 ).resolve()
 PLUGINS = f"{SHIM.parent / 'vllm'}:{SHIM.parent / 'sglang'}"
-# The plugins that importlib.metadata finds, as the engines' loaders do, and
-# $PYTHONPATH.
+# Prints the plugins that importlib.metadata finds, as the engines' loaders look
+# for them, and $PYTHONPATH.
 LOOK = (
     "import os; from importlib.metadata import entry_points; "
     "print([e.value for group in ('vllm.general_plugins', "

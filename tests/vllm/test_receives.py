@@ -22,7 +22,8 @@ PER_SLAB = 10
 
 
 def step(**reads: Any) -> Any:
-    """A step's output; `reads`: the groups of blocks of each request."""
+    """Returns a step's output; `reads`: the groups of blocks that each request
+    reads."""
     return types.SimpleNamespace(
         kv_connector_metadata=types.SimpleNamespace(
             reqs_to_recv={
@@ -57,7 +58,7 @@ class ReceivesTest(unittest.TestCase):
         return self.pool.return_drained()
 
     def test_a_slab_waits_until_the_read_of_its_blocks_is_reported(self) -> None:
-        """Also if vLLM has freed one of them."""
+        """This holds even if vLLM has freed one of the blocks."""
         self.receives.step_built(step(a=([22, 23], [31]), b=([], [])))
         self.assertEqual(self.leave(1, 2, 3), [1])
         self.receives.step_processed(None)

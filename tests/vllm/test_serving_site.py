@@ -22,8 +22,8 @@ NO_ENGINE_SERVES = """echo '{"models": []}'"""
 
 class ServingSiteTest(unittest.TestCase):
     def start(self, daemon: str = SERVES, up: str = SERVES) -> None:
-        """Starts a site of one engine with these scripts for fineserved and
-        `fsctl up`; no engine ever serves."""
+        """Starts a site with one engine that never serves, and with these
+        scripts in place of fineserved and `fsctl up`."""
         build, folder = (
             pathlib.Path(
                 self.enterContext(tempfile.TemporaryDirectory())

@@ -120,7 +120,8 @@ class SleepTest(unittest.TestCase):
             self.assertEqual(self.calls, ["suspend", "resume"])
 
     def test_a_worker_whose_kv_cache_cannot_come_back_ends(self) -> None:
-        """An engine that took requests and ran none would look well."""
+        """Otherwise the engine would look healthy, but would accept requests
+        and run none."""
         self.failing["sleep"] = MemoryError("no host memory")
         self.failing["resume"] = Refused("the floor is taken")
         with self.assertRaisesRegex(
@@ -145,8 +146,8 @@ class SleepTest(unittest.TestCase):
 
 
 class Rank:
-    """A worker's process: its view, as fs_kv_suspend and fs_kv_resume have
-    it."""
+    """A worker's process with its view, which it suspends and resumes like
+    fs_kv_suspend and fs_kv_resume."""
 
     def __init__(self, refusal: kv_abi.KvError | None = None) -> None:
         self.refusal = refusal  # of either

@@ -24,13 +24,14 @@ from vllm.v1.worker import worker_base  # noqa: E402
 MIB = 1 << 20
 DEVICE = 1000 * MIB
 LONGEST = 16  # blocks of a request
-# vLLM's own order without an attention backend's.
+# vLLM's order of layouts if no attention backend sets one.
 LAYOUTS = ["LBNHC", "LBHNC", "BLNHC", "BLHNC", "BHLNC", "LHBNC"]
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerSpec:
-    """As vLLM's, of a layer that keeps all tokens or those of a window."""
+    """Like vLLM's spec of a layer that keeps all tokens or those of a
+    window."""
 
     page_size_bytes: int
     window: int | None
@@ -59,7 +60,8 @@ def layer_spec(page: int, window: int | None = None) -> Any:
 
 
 class Worker:
-    """vLLM's questions to a worker, and the answers that it gives by itself."""
+    """A worker with the methods that vLLM calls at a start, and the answers
+    that it gives without the plugin."""
 
     def __init__(self, layers: int, windows: int, page: int) -> None:
         self.layers, self.windows, self.page = layers, windows, page
@@ -91,7 +93,7 @@ class Worker:
         self.model_config.max_model_len = max_model_len
 
 
-# The pools of most tests are small.
+# Most tests have pools too small for a separate segment.
 @mock.patch.object(start, "_OWN_SEGMENT", 0)
 class StartTest(unittest.TestCase):
     def test_a_pool_too_small_for_an_allocation_of_its_own_is_refused(
@@ -168,7 +170,7 @@ class StartTest(unittest.TestCase):
         return KVCacheLayout[self.cache.kv_cache_layout]
 
     def cap(self, blocks: int, floor: int = 1, planes: int = 1) -> Any:
-        """The cap of a view of blocks of 128 KiB."""
+        """Returns the cap of a view whose blocks have 128 KiB."""
         page = (128 << 10) // planes
         return self.found.cap(
             self.cache, ViewFormat(planes, page, blocks, 16, floor)
@@ -195,7 +197,7 @@ class StartTest(unittest.TestCase):
         size = self.start(slabs=16, slab_bytes=8 * MIB)
         self.assertEqual(self.cache.kv_cache_layout, "BLNHC")
         self.assertEqual(size, 17 * 8 * MIB)
-        # With a size, vLLM profiles for its warm-up only.
+        # If the size is given, vLLM profiles only for its warm-up.
         self.assertEqual(self.worker.profiled_with, size)
 
     def test_a_plane_per_layer_has_the_pools_share_in_whole_granules(
@@ -207,7 +209,8 @@ class StartTest(unittest.TestCase):
         self.assertEqual(size, 2 * 4 * 2 * GRANULE)  # a granule is lost
 
     def test_groups_of_layers_share_their_planes(self) -> None:
-        """Two layers of eight keep all tokens: vLLM makes groups of two."""
+        """Two of eight layers keep all tokens, so vLLM makes groups of two
+        layers."""
         size = self.start(
             slabs=3, slab_bytes=5 * GRANULE, layers=2, windows=6,
             layout="LBNHC",
@@ -228,9 +231,10 @@ class StartTest(unittest.TestCase):
         self.assertEqual((found.planes, found.allocation_bytes), (2, size))
 
     def test_a_request_takes_blocks_of_each_group(self) -> None:
-        """16 blocks of two layers' pages for the layers that keep all, and for
-        each of three groups those that 40 tokens take: by vLLM's own count, with
-        what steps in flight have not freed, 8."""
+        """Blocks have the pages of two layers. The layers that keep all tokens
+        take 16 blocks. Each of three other groups takes the blocks of 40
+        tokens: 8 by vLLM's own count, which includes what steps in flight have
+        not freed."""
         needed = (16 + 3 * (8 if REAL else 3)) * 2 * (64 << 10)
         slabs = -(-needed // GRANULE)
         self.start(slabs=slabs, layers=2, windows=6, page=64 << 10)
@@ -262,7 +266,8 @@ class StartTest(unittest.TestCase):
             self.start(slabs=2, page=65 << 10)
 
     def chosen(self, **started: Any) -> int:
-        """The length of a request if vLLM shall choose it."""
+        """Starts a worker and returns the length of a request that vLLM
+        chooses."""
         self.doCleanups()  # of the start before
         size = self.start(asked_length=-1, **started)
         self.assertEqual(size, self.cache.kv_cache_memory_bytes)
@@ -273,8 +278,8 @@ class StartTest(unittest.TestCase):
         self.assertEqual(self.chosen(slabs=2, page=64 << 10), 256)
 
     def test_a_length_that_vllm_chooses_is_what_whole_blocks_hold(self) -> None:
-        # Blocks have 260 KiB: 6 in a slab wherever it begins, though 7.9 fit in
-        # bytes.
+        # Blocks have 260 KiB: 6 are whole in a slab wherever it begins, though
+        # 7.9 would fit by bytes.
         self.assertEqual(self.chosen(slabs=2, page=65 << 10), 2 * 6 * 16)
         self.assertEqual(
             self.chosen(
@@ -297,7 +302,8 @@ class StartTest(unittest.TestCase):
                 self.cap(blocks=272, floor=10)
 
     def test_a_length_is_chosen_by_what_all_groups_take(self) -> None:
-        # Each of three windows of 40 tokens takes 8 or 3, as above.
+        # Each of three windows of 40 tokens takes 8 blocks, or 3 with the
+        # doubles, as above.
         fixed = 3 * (8 if REAL else 3)
         length = self.chosen(
             layers=2, windows=6, num_gpu_blocks_override=fixed + 10
@@ -326,7 +332,8 @@ class StartTest(unittest.TestCase):
         self,
     ) -> None:
         self.start(gpu_memory_utilization=0.15)
-        # 150 MiB of the device less the 100 MiB of weights and activations
+        # The cap is 150 MiB of the device less 100 MiB of weights and
+        # activations.
         self.assertEqual(
             self.cap(blocks=1000), Cap(400, "--gpu-memory-utilization 0.15")
         )
@@ -399,8 +406,8 @@ class LayoutTest(unittest.TestCase):
             )
 
 
-# As vLLM's EngineCore and its front end. Arguments: how processes are started,
-# and what keeps EngineCore from starting.
+# A start that fails as in vLLM's EngineCore and front end. Arguments: how
+# processes are started, and why EngineCore fails.
 FAILED_START = """
 import logging, multiprocessing, sys
 
@@ -427,7 +434,7 @@ if __name__ == "__main__":
 
 class LastWordsTest(unittest.TestCase):
     def last_line(self, method: str, why: str) -> str:
-        # A file, which a process that is spawned reads again.
+        # The program must be a file, because a spawned process reads it again.
         with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
             program.write(FAILED_START)
             program.flush()

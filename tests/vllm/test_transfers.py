@@ -27,7 +27,7 @@ PER_SLAB = 10
 
 
 def copy(**named: Any) -> Any:
-    """A job; `named` says which of its blocks are fenced and when."""
+    """Returns a job; `named` says which of its blocks are fenced and when."""
     return _with(offloading.TransferJobStatus, **named)
 
 
@@ -43,7 +43,7 @@ def request(*groups: list[int], status: str = "RUNNING", **named: Any) -> Any:
 
 
 def _with(cls: type, **fields: Any) -> Any:
-    """Without what a constructor needs besides."""
+    """Makes an object with these fields, without calling its constructor."""
     made = object.__new__(cls)
     for name, value in fields.items():
         object.__setattr__(made, name, value)

@@ -45,7 +45,7 @@ HEADER = doubles.PLUGIN.parent / "fineserve_kv.h"
 
 
 class BindingTest(unittest.TestCase):
-    """kv_abi.py says what the header says."""
+    """kv_abi.py matches the C header."""
 
     STRUCTS = {
         "fs_kv_format": kv_abi.Format,
@@ -129,7 +129,8 @@ class BindingTest(unittest.TestCase):
 def tensors(
     *places: tuple[int, int, int, int], size: int, first: int = 0
 ) -> list[Any]:
-    """(layers, layer stride, block stride, offset) each."""
+    """Returns the tensors of `places`, each (layers, layer stride, block
+    stride, offset)."""
     return [
         KVCacheTensor(
             size=size,
@@ -145,8 +146,7 @@ def tensors(
 
 
 class Spec:
-    """Spec of layers that keep everything that they attend to, or a window
-    of it."""
+    """The spec of layers that keep all tokens, or those of a window."""
 
     page_size_bytes = 10
 
@@ -168,7 +168,8 @@ def group(spec: Spec, kv_cache_tensors: list[Any]) -> Any:
 
 
 def config(num_blocks: int, *groups: list[Any]) -> Any:
-    """Groups of tensors; the second one attends to 40 tokens."""
+    """Returns a configuration of these groups of tensors; the second group
+    attends to 40 tokens."""
     windows = None, 40
     return types.SimpleNamespace(
         num_blocks=num_blocks,
@@ -181,7 +182,7 @@ def config(num_blocks: int, *groups: list[Any]) -> Any:
 
 
 def longest(tokens: int) -> Any:
-    """A VllmConfig with this --max-model-len."""
+    """Returns a VllmConfig with this --max-model-len."""
     return types.SimpleNamespace(
         model_config=types.SimpleNamespace(max_model_len=tokens),
         parallel_config=types.SimpleNamespace(
@@ -304,7 +305,7 @@ class FormatTest(unittest.TestCase):
 
 @unittest.skipUnless(build.REAL, "needs vLLM")
 class RealLayoutTest(unittest.TestCase):
-    """Against what vLLM's own functions plan and allocate."""
+    """Compares layouts with what vLLM's own functions plan and allocate."""
 
     LAYERS, BLOCKS, TOKENS, HEADS, HEAD_SIZE = 4, 64, 16, 8, 64
 
@@ -329,7 +330,8 @@ class RealLayoutTest(unittest.TestCase):
         cache.num_gpu_blocks_override = override
         cache.prefix_cache_retention_interval = None
         cache.get_resolved_kv_cache_layout = lambda: KVCacheLayout[layout]
-        # As --kv-cache-memory-bytes: a whole number of blocks, and some.
+        # As with --kv-cache-memory-bytes, the size is a whole number of blocks
+        # and some bytes.
         available = self.BLOCKS * self.LAYERS * spec.page_size_bytes + 4711
         return KVCacheLayout[layout], (
             doubles.planning().get_kv_cache_config_from_groups(
@@ -581,7 +583,7 @@ NUM_BLOCKS = 5 * BLOCKS_PER_SLAB
 
 
 class StartTest(unittest.TestCase):
-    """An engine's start, as vLLM goes about it."""
+    """Starts an engine in the order in which vLLM does."""
 
     def setUp(self) -> None:
         self.shim = FakeShim()
@@ -703,7 +705,8 @@ class StartTest(unittest.TestCase):
         plugin.register()
         for page, lost in (
             (PAGE, "0.00"),
-            # A slab holds 3.6 blocks: 3, 2, 3 and 2 whole ones.
+            # A slab has the size of 3.6 blocks; the slabs hold 3, 2, 3 and 2
+            # whole ones.
             (9 * PAGE, "29.69"),
         ):
             with self.assertLogs("vllm.fineserve_vllm.view", "INFO") as logs:
@@ -911,7 +914,7 @@ class StartTest(unittest.TestCase):
 
 
 class Worker:
-    """Allocates its KV cache in the context that vLLM's has for it."""
+    """A worker that allocates its KV cache in vLLM's context for it."""
 
     def __init__(self, shim: FakeShim) -> None:
         self.shim = shim

@@ -1,4 +1,5 @@
-"""Engines on vLLM's doubles, the real shim, a real daemon, an emulated GPU."""
+"""Engines on doubles of vLLM, with the real shim and daemon on an emulated
+GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ sys.path.append(str(HERE.parent / "torch"))
 import machine  # noqa: E402
 
 POOL_SLABS = machine.POOL_SLABS  # of 4 MiB
-# Bytes of a block: two layers of pages that are no power of two.
+# Layers and bytes per page; a block has two pages, whose size is not a power of
+# two.
 LAYERS, PAGE = 2, 96 << 10
 BLOCKS = (POOL_SLABS + 1) * machine.SLAB // (LAYERS * PAGE)
 # Layers outermost: planes must end on a granule, whole blocks in a page.
@@ -149,7 +151,8 @@ class ViewTest(ViewMachine):
             after = engine.ask(**wait("finished", at_least=before + 50))
             self.assertGreaterEqual(after["finished"], before + 50)
 
-        # And back: the first is idle and has stopped wanting.
+        # The slabs then move back: the first engine is idle and has stopped
+        # wanting them.
         first.ask(do="load", requests=0)
         idle = first.ask(**wait("running", at_most=0))
         self.assertEqual(idle["running"], 0)
@@ -287,7 +290,8 @@ class HalfAPluginTest(ViewMachine):
         self.require_refusal(said, errors)
 
     def test_a_scheduler_with_another_pool_is_not_activated(self) -> None:
-        """The pool was replaced, and then vLLM built one by another name."""
+        """The plugin replaced the pool, but vLLM then built one under another
+        name."""
         self.start_daemon()
         engine = self.launch(
             [

@@ -74,7 +74,8 @@ class Model:
 
 
 def segment(address: int, *blocks: tuple[int, int | None]) -> dict[str, Any]:
-    """Blocks follow each other: (bytes, of these asked for); None: free."""
+    """Returns a segment of consecutive blocks, each (bytes, requested bytes);
+    None if the block is free."""
     found = []
     at = address
     for size, asked in blocks:
@@ -113,7 +114,7 @@ class NamedTest(unittest.TestCase):
         part = segment(0x1000, (1024, 1024))
         self.assertEqual(weights.named([part], [(0x1000, 1000)]), [])
         self.assertEqual(weights.named([part], [(0x1010, 1024)]), [])
-        # Two parameters that share it are all of it.
+        # Two parameters that share the tensor together cover all of it.
         both = [(0x1200, 512), (0x1000, 512)]
         self.assertEqual(weights.named([part], both), [part])
 
@@ -179,7 +180,7 @@ class ConstantsTest(unittest.TestCase):
 
 
 def config(**changes: Any) -> Any:
-    """A VllmConfig; changes by name of the setting."""
+    """Returns a VllmConfig with `changes`, by the names of the settings."""
     offload = OffloadConfig()
     if "cpu_offload_gb" in changes:
         offload.uva.cpu_offload_gb = changes["cpu_offload_gb"]
@@ -314,7 +315,7 @@ class WeightsTest(unittest.TestCase):
 
 
 class InstallTest(unittest.TestCase):
-    """The functions that vLLM's executor calls."""
+    """Tests the functions that vLLM's executor calls."""
 
     def setUp(self) -> None:
         self.shim = FakeShim()
@@ -373,12 +374,12 @@ class InstallTest(unittest.TestCase):
 
     @unittest.skipUnless(REAL, "needs vLLM")
     def test_the_methods_are_vllms(self) -> None:
-        """A release that renames one would end each drop at its call."""
+        """If a release renames one of them, its call would end every drop."""
         from vllm.v1.worker.gpu_worker import Worker
 
         for name in weights._WRITE_NO_PARAMETERS - _NOT_IN_EVERY_RELEASE:
             self.assertTrue(hasattr(Worker, name), name)
 
 
-# Some of the methods that write no parameter.
+# Methods that write no parameter and that some releases lack.
 _NOT_IN_EVERY_RELEASE = {"synchronize_device"}

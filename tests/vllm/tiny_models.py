@@ -1,4 +1,4 @@
-"""Tiny models of random weights, and the tokens that they must give."""
+"""Tiny models with random weights, and the tokens that they must generate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 VOCABULARY = 512
 MAX_TOKENS = 512  # of a request
-# Sums in another order: what the logits of one token may differ by.
+# Greatest difference of a token's logits due to sums in another order.
 TOLERANCE = 1e-3
 
 
@@ -46,13 +46,14 @@ class Model:
         return str(path)
 
     def configuration(self) -> Any:
-        """Its architecture, as transformers describes it."""
+        """Returns the model's architecture as transformers describes it."""
         from transformers import LlamaConfig
 
         return LlamaConfig(**self.sizes(), head_dim=64)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """The engine's, which it needs besides those of the device."""
+        """Returns the engine arguments that this model needs besides those of
+        the device."""
         return {}
 
     def sizes(self) -> dict[str, Any]:
@@ -69,8 +70,8 @@ class Model:
         }
 
 
-# A word per token: a syllable or "w70", which loadgen writes as "bato": of its
-# words the first syllable counts.
+# One word per token: a syllable or, for example, "w70". loadgen's words are of
+# two syllables, such as "bato", of which only the first counts.
 _SYLLABLES = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
 _WORDS = _SYLLABLES + [f"w{i}" for i in range(len(_SYLLABLES), VOCABULARY)]
 
@@ -85,7 +86,8 @@ def tokens_of(text: str) -> list[int]:
 
 
 def _save_tokenizer(path: pathlib.Path) -> None:
-    """A chat is what it says: the contents of its messages."""
+    """Saves a tokenizer whose chat template is just the contents of the
+    messages."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -121,8 +123,8 @@ class Reference:
     def wrong(
         self, prompts: Sequence[list[int]], outputs: Sequence[list[int]]
     ) -> int:
-        """Counts the tokens that are not the most likely one after all
-        before them. Each is judged after the engine's own tokens, so one
+        """Counts the tokens that are not the most likely one after all tokens
+        before them. Each token is judged after the engine's own tokens, so one
         wrong token does not make the rest wrong."""
         return sum(map(self._wrong, prompts, outputs))
 
@@ -135,7 +137,7 @@ class Reference:
         )
 
     def excuses(self, context: list[int], token: int, short: float) -> bool:
-        """Returns True if a token may be right though its logit is so much
+        """Returns True if a token may be right although its logit is `short`
         below the greatest."""
         return False
 
@@ -155,7 +157,8 @@ class Reference:
 def random_prompts(
     seed: int, count: int, lengths: tuple[int, int], shared: int = 0
 ) -> list[list[int]]:
-    """`count` prompts; half of them begin with the same `shared` tokens."""
+    """Returns `count` prompts; half of them begin with the same `shared`
+    tokens."""
     rng = random.Random(seed)
     prefix = [rng.randrange(VOCABULARY) for _ in range(shared)]
     return [

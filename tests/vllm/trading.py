@@ -1,4 +1,4 @@
-"""Engines of different formats that want more than the pool."""
+"""Engines with different formats that together want more than the pool has."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from engine_process import EngineProcess, EngineTest
 from machine import kill_9
 from tiny_models import Model, random_prompts
 
-# Some requests end at one of these: then a step of theirs is in flight.
+# Some requests stop at one of these tokens, while one of their steps is in
+# flight.
 STOPS = list(range(24))
 
 
 class Trade(EngineTest):
-    """They serve in turns and together. The first one's device is slow, so that
-    slabs are asked back and its requests end while its steps are in flight. A
-    subclass starts them, by start_one()."""
+    """Engines serve in turns and together. The first engine's device is slow,
+    so that slabs are asked back and requests end while its steps are in flight.
+    A subclass defines start_one(), which starts an engine."""
 
     MODELS: list[Model]
     DELAY_US = ["300", "0"]
-    # Requests of a batch in turns, and of the second engine's beside the first.
+    # Requests per batch when engines serve in turns, and per batch of the
+    # second engine beside the first.
     IN_TURN, SHORT = 32, 16
-    # Slabs that an engine has at least when it alone served, and more than
-    # which it has while it serves.
+    # Least number of slabs that an engine has after serving alone, and the
+    # number that it exceeds while it serves.
     HELD_IN_TURN, HELD_WHEN_BUSY = 12, 8
 
     def start_all(
@@ -31,7 +33,8 @@ class Trade(EngineTest):
         environment: dict[str, str],
         arguments: Sequence[dict[str, Any]] | None = None,
     ) -> None:
-        """`arguments`: what is each engine's own."""
+        """Starts the daemon and all engines. `arguments`: the additional
+        arguments of each engine."""
         self.daemon = self.start_daemon()
         own = arguments or [{}] * len(self.MODELS)
         self.engines: list[EngineProcess] = [
@@ -78,7 +81,8 @@ class Trade(EngineTest):
         self.wrong[i] += wrong
 
     def in_turns(self) -> None:
-        """The other engine is idle, its slabs full of cached blocks."""
+        """Lets each engine serve while the other is idle with its slabs full of
+        cached blocks."""
         for i in 0, 1:
             self.finish(i, self.ask(i, self.IN_TURN))
             self.assertGreaterEqual(
@@ -86,8 +90,9 @@ class Trade(EngineTest):
             )
 
     def in_turns_then_together(self, requests: int, most: int = 0) -> None:
-        """While one serves, the others are idle, their slabs full of cached
-        blocks, and it gets `most` slabs at least; then all serve at once."""
+        """Lets each engine serve while the others are idle with their slabs
+        full of cached blocks; the most slabs that an engine then has are at
+        least `most`. Then all serve at once."""
         for i in range(len(self.engines)):
             self.finish(i, self.ask(i, 32))
             self.assertGreaterEqual(max(self.slabs_held().values()), most)
@@ -96,15 +101,16 @@ class Trade(EngineTest):
             self.finish(i, asked)
 
     def together(self, requests: int) -> None:
-        """The first one serves all the time, the second one now and then."""
+        """The first engine serves all the time, the second one in short
+        batches."""
         prompts = self.ask(0, requests)
         while not self.engines[0].has_answered():
             self.finish(1, self.ask(1, self.SHORT))
         self.finish(0, prompts)
 
     def together_until(self, seen: Callable[[], bool], requests: int) -> None:
-        """The number of moves of slabs, and what is in flight then, depends
-        on what else the machine does."""
+        """Serves together until `seen`, five times at most: how many slabs
+        move, and what is then in flight, depends on the load of the machine."""
         for _ in range(5):
             self.together(requests)
             if seen():
@@ -124,7 +130,8 @@ class Trade(EngineTest):
             self.check(report)
 
     def has_traded(self) -> bool:
-        """Each engine more slabs than there are, one of them behind a step."""
+        """True if each engine returned more slabs than the pool has, and the
+        first had to wait for a step."""
         reports = self.reports()
         returned = min(report["slabs_returned"] for report in reports)
         return returned > self.pool_slabs and reports[0]["fence_waits"] > 0
@@ -133,7 +140,8 @@ class Trade(EngineTest):
         return any(report["stray_writes"] for report in self.reports())
 
     def trade_until_the_first_is_killed(self) -> None:
-        """Its slabs go to the other, which notices nothing else."""
+        """Trades slabs, then kills the first engine: its slabs go to the
+        second, which is not disturbed."""
         self.start_all({})
         self.in_turns()
         self.together_until(self.has_traded, 64)
@@ -144,7 +152,7 @@ class Trade(EngineTest):
         self.kill_the_first(reports[0]["pid"])
 
     def kill_the_first(self, pid: int) -> None:
-        """`pid`: of its process that holds the view."""
+        """Kills the first engine. `pid`: its process that holds the view."""
         prompts = self.ask(1, 32)
         kill_9(pid)
         self.finish(1, prompts)
@@ -155,12 +163,12 @@ class Trade(EngineTest):
         )
 
     def note_pids(self) -> None:
-        """The processes that hold the engines' views, for engine_of()."""
+        """Notes the processes that hold the engines' views, for engine_of()."""
         self.pids = [engine.run("stats")["pid"] for engine in self.engines]
 
     def engine_of(self, i: int) -> dict[str, Any]:
-        """fsctl's view of an engine: they start together, so either may be
-        the first."""
+        """Returns fsctl's entry of engine i. The engines start together, so the
+        entries may be in any order."""
         (found,) = [
             engine
             for engine in self.fsctl("engines")["engines"]

@@ -72,7 +72,7 @@ def fetch_source(version: str, target: pathlib.Path) -> None:
         root = f"vllm-{version}/"
         with tarfile.open(f"{scratch}/vllm-{version}.tar.gz") as archive:
             for member in archive.getmembers():
-                # Not its vllm/: the installed one is under test.
+                # Leaves out its vllm/: the installed one is under test.
                 if member.isfile() and member.name.startswith(root + "tests/"):
                     member.name = member.name.removeprefix(root)
                     archive.extract(member, target)
@@ -85,7 +85,7 @@ def run(
     selection: list[str],
     scratch: pathlib.Path,
 ) -> dict[str, Any]:
-    """One pytest run; returns upstream_plugin's results."""
+    """Runs pytest once; returns the results of upstream_plugin."""
     results = scratch / f"{pool}.json"
     results.unlink(missing_ok=True)
     environment = os.environ | {
@@ -97,7 +97,7 @@ def run(
         "HF_HOME": str(scratch / _HUB_HOME),
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
-        # vLLM's word for a CPU-only job on an accelerator's wheel.
+        # Tells vLLM that a wheel for an accelerator runs on the CPU only.
         "VLLM_TARGET_DEVICE": "cpu",
         "CUDA_VISIBLE_DEVICES": "",
     }
@@ -181,7 +181,8 @@ def explain(
     original: dict[str, Any],
     arguments: tuple[Any, ...],
 ) -> None:
-    """Finds out which of the differences are about private pointers only."""
+    """Moves those differences that concern only private pointers to
+    "follows_private_pointers"."""
     verdict["follows_private_pointers"] = []
     if not verdict["differs"]:
         return

@@ -225,7 +225,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def write(home: pathlib.Path) -> None:
-    """Lays the configurations out as HF_HOME expects them."""
+    """Writes the configurations in the layout that HF_HOME expects."""
     for name, files in MODELS.items():
         folder = home / "hub" / ("models--" + name.replace("/", "--"))
         snapshot = folder / "snapshots" / _REVISION

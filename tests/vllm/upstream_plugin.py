@@ -75,7 +75,8 @@ def _record(cls: type) -> None:
 
 
 def _link_free_blocks(cls: type) -> None:
-    """Their order stays the same: first the unlinked part, then the list."""
+    """Makes pools link free blocks at once. Their order stays the same: first
+    the unlinked part, then the list."""
     from fineserve_vllm.free_queue import LeasedFreeQueue
 
     def link(queue: Any) -> None:
@@ -117,21 +118,23 @@ def pytest_configure(config: pytest.Config) -> None:
     from fineserve_vllm import plugin
     from fineserve_vllm.pool import LeasedBlockPool
 
-    # Modules that subclass BlockPool must do so before it is replaced, as in
-    # an engine, where the coordinator has been imported with all it needs.
+    # Modules that subclass BlockPool must be imported before it is replaced. In
+    # an engine, the coordinator has already been imported with all that it
+    # needs.
     importlib.import_module("vllm.v1.core.kv_cache_coordinator")
     plugin.install(_everything, refuse_unsupported=False)
     _record(LeasedBlockPool)
     if pool == "linked":
         _link_free_blocks(LeasedBlockPool)
-    # For tests that build a pool themselves.
+    # Replaces the class for tests that build a pool themselves.
     module.BlockPool = LeasedBlockPool
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     _ids.restart()
-    # Two runs must be the same run: request ids of random tests are UUIDs.
+    # The ids must be the same in every run, but random tests use UUIDs as
+    # request ids.
     source = random.Random(0)
     uuid.uuid4 = lambda: uuid.UUID(int=source.getrandbits(128), version=4)
 

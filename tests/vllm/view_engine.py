@@ -81,7 +81,7 @@ class Engine:
         self.totals = dict.fromkeys(("steps", "finished", "tokens"), 0)
         self.most = self.least = len(self.pool.linked)
 
-    # One step, as EngineCore's with one more in flight.
+    # Runs one step as EngineCore does with a second step in flight.
 
     def step(self) -> None:
         output = self.scheduler.schedule()
@@ -91,7 +91,8 @@ class Engine:
             work.append((request, self._table(request), request.done))
             request.done += 1
         self._require_leased(work)
-        # Requests end by surprise, with the step that finds out in flight.
+        # Requests end unexpectedly, while the step that notices it is in
+        # flight.
         for request in list(self.requests.values()):
             if request.done == request.length:
                 del self.requests[request.name]
@@ -189,7 +190,8 @@ def kv_cache_config(layout: str, layers: int, page: int, blocks: int) -> Any:
 
 
 class Core(importlib.import_module("vllm.v1.engine.core").EngineCoreProc):
-    """The busy loop: sleeps while there is nothing to do."""
+    """An EngineCore with a busy loop that sleeps while there is nothing to
+    do."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine.scheduler)
@@ -219,7 +221,8 @@ class Core(importlib.import_module("vllm.v1.engine.core").EngineCoreProc):
             time.sleep(0.0005)
 
     def _tick(self) -> None:
-        """Has an idle engine look at its waits, not at its leases."""
+        """Wakes an idle engine so that it checks its waits, but not its
+        leases."""
         while True:
             time.sleep(0.05)
             self.input_queue.put(None)

@@ -25,8 +25,9 @@ from fineserve_sglang.leased_pages import GrantsFactory, LeasedPages
 
 
 class _Budget(PrefillBudget):
-    """SGLang's budget for letting requests in. By itself it relies on room
-    that was free when a request came in; here that may have gone since."""
+    """SGLang's budget for letting requests in. SGLang's own version relies on
+    room that was free when a request came in; with leases that room may have
+    gone since."""
 
     allocator: _Leased | LeasedWindowsAllocator
 
@@ -36,40 +37,43 @@ class _Budget(PrefillBudget):
         return int(super()._available_and_evictable()) - kept
 
     def fit_chunk(self, *, chunk_limit: int, **request: Any) -> int | None:
-        """Returns the part of a begun request's chunk that fits; None if it
-        must wait."""
+        """Returns how much of the next chunk of a begun request fits; None if
+        the request must wait."""
         room = int(super()._available_and_evictable()) - self.page_size
         room = room // self.page_size * self.page_size
         return min(chunk_limit, room) if room > 0 else None
 
 
 class _WindowsBudget(_Budget, SWAPrefillBudget):
-    """The same for layers of both kinds, which have a pool each."""
+    """The same budget for a model with layers of both kinds, which have one
+    pool each."""
 
     def available_chunk_tokens(self, chunk_limit: int) -> int | None:
         windows = int(self.remaining_swa) - self.page_size
         if windows <= 0:
             return None
-        # Not SGLang's, which does not let it have what is withheld for it.
+        # Bypasses SGLang's own version, which would not let the chunk have the
+        # pages that are withheld for it.
         return PrefillBudget.available_chunk_tokens(
             self, min(chunk_limit, windows)
         )
 
 
 class _Leased(BaseTokenToKVPoolAllocator):
-    """The part that both allocators share. Confined to the scheduler's
-    thread; leases change at the beginning of a step only, because SGLang
-    compares available_size() with what it then allocates."""
+    """The part that both allocators share. Confined to the scheduler's thread.
+    Leases change only at the beginning of a step, because SGLang compares
+    available_size() with what it then allocates."""
 
     grants_factory: GrantsFactory | None = None  # set by plugin.register()
-    # LeasedPages; None: SGLang's own allocator, of a pool that is no view.
+    # The LeasedPages; None for SGLang's own allocator of a pool that is not a
+    # view.
     leased: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if type(self).grants_factory is None:
             raise RuntimeError("FineServe: this allocator has no leases")
-        # True if pages were freed since the last look at the free list, which
-        # waits for the device.
+        # True if pages were freed since the last look at the free list; each
+        # look waits for the device.
         self._freed = True
         super().__init__(*args, **kwargs)
         if self.need_sort:
@@ -113,8 +117,9 @@ class _Leased(BaseTokenToKVPoolAllocator):
         **more: Any,
     ) -> bool:
         """Returns False, so that requests are retracted, before a micro-batch
-        takes what another one's last request needs: SGLang would abort that.
-        For the same reason a request alone may have it."""
+        takes the pages that the last request of another micro-batch needs:
+        SGLang would abort that request. A request that is alone in its
+        micro-batch may take them, for the same reason."""
         reserved = self.leased.reserved * self.page_size
         if reserved and num_tokens and requests and len(requests) > 1:
             room = self.available_size() + tree_cache.evictable_size()
@@ -131,11 +136,11 @@ class _Leased(BaseTokenToKVPoolAllocator):
 
     @property
     def capacity(self) -> int:
-        """Tokens that have room now; `size` is the view's."""
+        """Returns how many tokens have room now; `size` is the view's size."""
         return self.leased.capacity * self.page_size
 
     def apply(self, changes: Changes) -> None:
-        """Grows by the leased slabs. Slabs that were asked back leave by
+        """Adds the leased slabs. Slabs that were asked back leave in
         give_back()."""
         new = self.leased.apply(changes)
         self._freed = True
@@ -154,7 +159,8 @@ class _Leased(BaseTokenToKVPoolAllocator):
         return self.leased.return_drained()
 
     def leases_ended(self) -> None:
-        """All at once. Every page was free, and no slab was leaving."""
+        """Ends all leases at once. Every page must be free, and no slab
+        leaving."""
         self.leased.linked.clear()
         self.free_pages = self.free_pages[:0]
 
@@ -165,7 +171,7 @@ class _Leased(BaseTokenToKVPoolAllocator):
         free = torch.zeros(
             self.leased.count, dtype=torch.int64, device=self.device
         ).index_add_(0, slabs, torch.ones_like(slabs))
-        # Alike on all ranks of the engine.
+        # The order is the same on all ranks of the engine.
         order = torch.argsort(
             free[slabs] * self.leased.count + slabs, stable=True
         )
@@ -181,10 +187,10 @@ class LeasedPagedAllocator(_Leased, PagedTokenToKVPoolAllocator):
 
 
 class LeasedWindowsAllocator(SWATokenToKVPoolAllocator):
-    """For layers of both kinds: those that attend to everything have leased
-    pages, those that attend to a window a pool of their own. SGLang maps the
-    slots of the first to those of the second and forgets it when either is
-    freed, so a slab leaves without a slot that is mapped."""
+    """For layers of both kinds: layers that attend to everything have leased
+    pages, and layers that attend to a window have a separate pool. SGLang maps
+    the slots of the former to those of the latter and removes the mapping when
+    either slot is freed, so no slot of a slab that leaves is still mapped."""
 
     full_attn_allocator: LeasedTokenAllocator | LeasedPagedAllocator
 
@@ -203,7 +209,8 @@ class LeasedWindowsAllocator(SWATokenToKVPoolAllocator):
     def swa_capacity_and_available(
         self, *, full_capacity: int, swa_capacity: int
     ) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Returns what SGLang's books count, by pool."""
+        """Returns the capacity and the available tokens of each pool, as
+        SGLang's books count them."""
         pools: tuple[tuple[int, int], tuple[int, int]]
         pools = super().swa_capacity_and_available(
             full_capacity=self.full_attn_allocator.capacity,
@@ -213,5 +220,5 @@ class LeasedWindowsAllocator(SWATokenToKVPoolAllocator):
 
 
 def leased_part(allocator: Any) -> Any:
-    """Returns the allocator of a scheduler whose pages are leased."""
+    """Returns the part of a scheduler's allocator whose pages are leased."""
     return getattr(allocator, "full_attn_allocator", allocator)

@@ -6,20 +6,22 @@ from typing import Any
 
 from sglang.srt.managers.schedule_policy import CLIP_MAX_NEW_TOKENS
 
-# Steps until a want is answered. Heuristic, until the daemon measures it.
+# Number of steps until a want is answered. Heuristic, until the daemon measures
+# it.
 _STEPS_PER_ROUND_TRIP = 4
 
 
 def _batches(scheduler: Any) -> list[Any]:
-    # Made where a pipeline's loop begins.
+    # `running_mbs` exists once a pipeline's loop has begun.
     return getattr(scheduler, "running_mbs", [scheduler.running_batch])
 
 
 def running(scheduler: Any) -> list[list[Any]]:
-    """Returns the requests that run, by micro-batch: a pipeline has as many as
-    it has steps in flight, others one. In a pipeline SGLang adds the requests of
-    a prompt step to their micro-batch when that begins its next one; here they
-    are in it already, but for one whose prompt goes on in another."""
+    """Returns the running requests, by micro-batch: a pipeline has one
+    micro-batch per step in flight, other engines have one in all. In a
+    pipeline, SGLang adds the requests of a prompt step to their micro-batch
+    when that micro-batch begins its next step; here they are already in it,
+    except a request whose prompt continues in another micro-batch."""
     batches = _batches(scheduler)
     if len(batches) == 1:
         return [batches[0].reqs]
@@ -59,10 +61,10 @@ class Demand:
         self._scheduler = scheduler
         self._page = scheduler.page_size
         self._ahead = ahead
-        # At most, of one request in a step.
+        # The most tokens of one request in a step.
         self._a_step = max(1, ahead // 2)
         step = scheduler.chunked_prefill_size or scheduler.max_prefill_tokens
-        # More than these no steps can read of prompts.
+        # The most prompt tokens that these steps can read.
         self._most_tokens = _STEPS_PER_ROUND_TRIP * step
 
     def has_requests(self) -> bool:
@@ -75,7 +77,8 @@ class Demand:
         )
 
     def pages(self) -> int:
-        """At most; 0 for an engine without requests."""
+        """Returns the most pages that the requests can take; 0 for an engine
+        without requests."""
         scheduler = self._scheduler
         running = self._running()
         waiting = list(scheduler.waiting_queue)
@@ -89,8 +92,9 @@ class Demand:
                 for request in running
             )
         pages = sum(self._pages(_left(request)) for request in running)
-        # Each micro-batch keeps a page more for the other ones' requests
-        # (_longest), and SGLang wants more than it needs to be free.
+        # Each micro-batch keeps one extra page for the requests of the other
+        # micro-batches (_longest), and SGLang wants more pages to be free than
+        # it needs.
         batches = len(_batches(scheduler))
         pages += batches if batches > 1 else 0
         prompts = 0
@@ -105,9 +109,9 @@ class Demand:
 
     def tokens_begun(self) -> int:
         """Returns the tokens that the request whose prompt is being read and
-        one running request of each micro-batch can take until they end. As long
-        as so much is free when slabs leave, one of them can always go on: the
-        others can be retracted, each by its own micro-batch."""
+        one running request of each micro-batch can take until they end. If that
+        much is free when slabs leave, one of these requests can always
+        continue: the others can be retracted, each by its own micro-batch."""
         ahead = self._ahead + 2 * self._page
         tokens = sum(map(self._longest, running(self._scheduler)))
         chunked = self._scheduler.chunked_req
@@ -122,8 +126,8 @@ class Demand:
         return tokens
 
     def tokens_of_others(self) -> int:
-        """Returns the tokens that one running request of each micro-batch but
-        the one whose step begins can take until it ends."""
+        """Returns the tokens that one running request of each micro-batch can
+        take until it ends, without the micro-batch whose step begins."""
         scheduler = self._scheduler
         return sum(
             self._longest(requests)
@@ -132,7 +136,8 @@ class Demand:
         )
 
     def _longest(self, requests: list[Any]) -> int:
-        """Returns the most that one of them can take; 0 if there is none."""
+        """Returns the most tokens that one of the requests can take; 0 if there
+        are no requests."""
         ahead = self._ahead + 2 * self._page
         return max((_left(request) + ahead for request in requests), default=0)
 
@@ -140,12 +145,13 @@ class Demand:
         return [r for requests in running(self._scheduler) for r in requests]
 
     def _pages(self, tokens: int) -> int:
-        """Returns those of one request, with drafts and a partly filled one."""
+        """Returns the pages that one request takes for `tokens`, including its
+        drafts and a partly filled page."""
         return -(-(tokens + self._ahead) // self._page) + 1
 
 
 def _left(request: Any) -> int:
-    """Returns the tokens that it may still generate, as far as SGLang looks
-    ahead."""
+    """Returns the tokens that a request may still generate, as far as SGLang
+    looks ahead."""
     most: int = request.sampling_params.max_new_tokens
     return max(0, min(most - len(request.output_ids), CLIP_MAX_NEW_TOKENS))

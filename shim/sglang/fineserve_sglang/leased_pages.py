@@ -19,8 +19,8 @@ import torch
 from fineserve_vllm.fence import StepFence
 from fineserve_vllm.grants import Changes, Grants
 
-# From the number of pages in the view to the engine's leases; None for those of
-# a pool that is no view.
+# From the number of pages in the view to the engine's leases; None for a pool
+# that is not a view.
 GrantsFactory = Callable[[int], "Grants | None"]
 
 
@@ -47,11 +47,13 @@ class LeasedPages:
         )
         self.linked: set[int] = set()
         self._leaving: dict[int, _Leaving] = {}
-        # Free pages of slabs that are leaving: no new request may take them.
+        # Number of free pages of leaving slabs: new requests must not take
+        # them.
         self.withheld = 0
-        # Pages that other micro-batches of a pipeline need, whoever is let in.
+        # Number of pages that other micro-batches of a pipeline need, whichever
+        # requests are let in.
         self.reserved = 0
-        # The engine has left the GPU; all pages are free.
+        # True if the engine has left the GPU; all pages are then free.
         self.away = False
         self._device = device
         # Maps each page to its slab's view index; 0 for a page in no slab.
@@ -70,19 +72,19 @@ class LeasedPages:
 
     @property
     def pages_leaving(self) -> int:
-        """Returns the pages of slabs that were asked back that are not free
-        yet."""
+        """Returns the number of pages that are not free yet in slabs that were
+        asked back."""
         return sum(its.pages for its in self._leaving.values())
 
     @property
     def capacity(self) -> int:
-        """Pages that are free, used or cached."""
+        """Returns the number of pages that are free, used or cached."""
         linked = sum(len(self.slabs[index].ids) for index in self.linked)
         return linked + self.pages_leaving
 
     def apply(self, changes: Changes) -> list[torch.Tensor]:
-        """Takes leases in and marks what was asked back. Returns the pages that
-        may be handed out from now on."""
+        """Adds the new leases and marks the slabs that were asked back. Returns
+        the pages that may be handed out from now on."""
         for index in changes.leased:
             if index in self.linked or index in self._leaving:
                 raise ValueError(f"slab {index} was leased twice")
@@ -96,7 +98,8 @@ class LeasedPages:
         return [self._pages_of(index) for index in changes.leased]
 
     def all_pages(self) -> torch.Tensor:
-        """Those of all slabs that are held; all of them are free."""
+        """Returns the pages of all slabs that are held; all these pages must be
+        free."""
         for index, its in self._leaving.items():
             its.pages = len(self.slabs[index].ids)
         held = sorted(self.linked | self._leaving.keys())
@@ -104,10 +107,10 @@ class LeasedPages:
         return torch.cat([none, *map(self._pages_of, held)])
 
     def keep(self, free_pages: torch.Tensor, at_least: int) -> torch.Tensor:
-        """The free pages without those of slabs that are leaving, which have
-        thereby left. If fewer than `at_least` pages would remain, all stay, and
-        `withheld` says how many of them should have gone. Waits for the device
-        if a slab is leaving."""
+        """Returns the free pages without those of leaving slabs, and counts the
+        removed pages as gone. If fewer than `at_least` pages would remain,
+        returns all of them and sets `withheld` to the number that should have
+        gone. Waits for the device if a slab is leaving."""
         self.withheld = 0
         if not self.pages_leaving:
             return free_pages
@@ -125,7 +128,8 @@ class LeasedPages:
         return free_pages[~gone] if count else free_pages
 
     def return_drained(self) -> list[int]:
-        """Returns the slabs that have drained and that the fence has passed."""
+        """Gives back the slabs that have drained and that the fence has passed,
+        and returns them."""
         ready = [
             index
             for index, its in self._leaving.items()
@@ -139,8 +143,9 @@ class LeasedPages:
         return ready
 
     def wanted_slabs(self, used: int, room: int) -> int:
-        """For this many pages in use and `room` more. The slabs that are
-        leaving count besides: their pages cannot be handed out again."""
+        """Returns the slabs wanted for `used` pages in use and `room` more.
+        Leaving slabs are added, because their pages cannot be handed out
+        again."""
         staying = max(0, used - self.pages_leaving) + room
         wanted = len(self._leaving) + -(-staying // self.smallest_slab)
         return min(wanted, len(self.slabs))

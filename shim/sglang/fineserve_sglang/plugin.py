@@ -60,7 +60,8 @@ def _register(hooks: list[tuple[str, Any]]) -> None:
 
 
 def leases_of(scheduler: Any) -> Any:
-    """The SchedulerLeases of a Scheduler; None while it is being built."""
+    """Returns the SchedulerLeases of a Scheduler; None while it is being
+    built."""
     return getattr(scheduler, _LEASES, None)
 
 
@@ -124,8 +125,8 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
     def profile(original: Callable[..., int], self: Any, *args: Any) -> int:
         if self.mambaish_config is not None:
             its_view.size_states(self)
-        # SGLang does not measure what is free; it takes the next answer, and
-        # insists that this is more.
+        # SGLang does not measure the free memory. It replaces this number by
+        # the result of the next hook, and insists that this number is larger.
         return 1 << 60
 
     def constrain(original: Callable[..., int], self: Any, tokens: int) -> int:
@@ -137,7 +138,7 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
         return original(self, tokens, its_view.window_tokens(self, windows))
 
     def check_balance(original: Callable[..., None], **kwargs: Any) -> None:
-        # Neighbours may take more of one GPU than of another.
+        # No check: neighbours may take more of one GPU than of another.
         return
 
     def create_buffers(original: Callable[..., None], self: Any) -> None:
@@ -198,7 +199,8 @@ def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
     def flush_cache(
         original: Callable[..., bool], self: Any, *args: Any, **kwargs: Any
     ) -> bool:
-        # It forgot all when it left; the device would have to come back.
+        # An engine that is away has already flushed everything; flushing would
+        # need the device, and so the memory back.
         return leases_of(self).is_away or original(self, *args, **kwargs)
 
     def broadcast(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,5 @@
-"""SGLang's radix cache, which gives up what it keeps in slabs that leave."""
+"""SGLang's radix cache, which evicts the entries that it keeps in leaving
+slabs."""
 
 from __future__ import annotations
 
@@ -16,12 +17,11 @@ from fineserve_sglang.leased_pages import LeasedPages
 
 
 class LeasedRadixCache(UnifiedRadixCache):
-    """Runs on SGLang's tree in Python: the one in Rust does not reveal which
-    nodes keep a page. An entry that a request uses stays until the request
-    ends; further requests may join it until then. So does one that is being
-    copied to the host or back (--enable-hierarchical-cache): SGLang locks it
-    until the device has copied it.
-    """
+    """Runs on SGLang's Python tree: the Rust tree does not reveal which nodes
+    keep a page. An entry that a request uses stays until the request ends;
+    further requests may join it until then. An entry that is being copied to
+    the host or back (--enable-hierarchical-cache) stays, too: SGLang locks it
+    until the device has copied it."""
 
     def __init__(self, params: Any) -> None:
         params.tree_core_backend = "python"
@@ -39,9 +39,9 @@ class LeasedRadixCache(UnifiedRadixCache):
 
     def evict_leaving(self, leased: LeasedPages, asked_back: bool) -> None:
         """Evicts the entries that no request uses and that keep a page of a
-        slab that is leaving, and what hangs on them. Afterwards none such is
-        evictable, so that evictable_size() counts only what can be allocated
-        again."""
+        leaving slab, together with their descendants. Afterwards no evictable
+        entry keeps such a page, so evictable_size() counts only what can be
+        allocated again."""
         if self.disable or not (asked_back or self._changed):
             return
         self._changed = False
@@ -57,7 +57,7 @@ class LeasedRadixCache(UnifiedRadixCache):
                 self._evict_below(node)
 
     def _nodes(self) -> list[Any]:
-        """Those with pages on the device."""
+        """Returns the nodes with pages on the device."""
         return [
             node
             for node in self.tree_core._collect_all_nodes()
@@ -65,13 +65,13 @@ class LeasedRadixCache(UnifiedRadixCache):
         ]
 
     def _evict_below(self, node: Any) -> None:
-        """Evicts a node, behind all that hang on it. Copies on the host stay."""
+        """Evicts a node after all its descendants. Copies on the host stay."""
         below = [node]
         for one in below:
             below.extend(one.children.values())
         tracker = {component: 0 for component in self.tree_components}
         for one in reversed(below):
-            # Another of the evicted nodes may have taken it along.
+            # The eviction of another node may have evicted this one, too.
             if one.id in self.tree_core._node_arena and _value(one) is not None:
                 self._evict_leaf(one.id, tracker)
 

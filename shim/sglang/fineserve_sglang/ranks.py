@@ -47,8 +47,8 @@ class Turn:
 
 
 class RankGrants(ShimGrants):
-    """The leases of all ranks, in the first one, once it has joined them. An
-    engine on several GPUs stays on them."""
+    """The leases of all ranks, held by the first rank once it has joined them.
+    An engine on several GPUs never leaves them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -63,13 +63,15 @@ class RankGrants(ShimGrants):
         self._returned.append(index)
 
     def take_returned(self) -> tuple[int, ...]:
-        """Returns what was returned since the last call, in order."""
+        """Returns the slabs that were returned since the last call, in
+        order."""
         returned, self._returned = tuple(self._returned), []
         return returned
 
 
 class FollowerGrants(RankGrants):
-    """The grants of another rank, for which the first one speaks."""
+    """The grants of any rank but the first, which talks to the daemon for all
+    ranks."""
 
     def poll(self) -> Changes:
         return Changes()
@@ -85,8 +87,8 @@ class FollowerGrants(RankGrants):
 
 
 class Ranks:
-    """The ranks of one engine, seen from one of them. Alone until find() says
-    that there are others. Confined to the scheduler's thread."""
+    """The ranks of one engine, as one of them sees them. It counts as alone
+    until find() finds other ranks. Confined to the scheduler's thread."""
 
     def __init__(self, group: Any = None) -> None:
         self.are_a_pipeline = False
@@ -113,7 +115,8 @@ class Ranks:
         return self._group is None or bool(self._group.rank_in_group == 0)
 
     def least(self, number: int) -> int:
-        """Returns the least of what the ranks say. Each must call it."""
+        """Returns the least of the numbers that the ranks pass. Each rank must
+        call it."""
         return min(self._gather(number))
 
     def check_stages(self, layers: int) -> None:
@@ -132,7 +135,7 @@ class Ranks:
             )
 
     def _gather(self, its: Any) -> list[Any]:
-        """Returns what each rank says, in their order."""
+        """Returns what each rank passes, in the order of the ranks."""
         if self._group is None:
             return [its]
         found: list[Any] = [None] * self._group.world_size
@@ -144,8 +147,8 @@ class Ranks:
     def grants(
         self, shim: kv_abi.Shim, geometry: kv_abi.Geometry, pages: int
     ) -> ShimGrants:
-        """The grants of this rank's registered view. Only slabs that all GPUs
-        have can be leased."""
+        """Returns the grants of this rank's registered view. Only slabs that
+        all GPUs have can be leased."""
         if self._group is None:
             return ShimGrants(shim, geometry, pages)
         geometry.slab_count = self.least(geometry.slab_count)
@@ -154,8 +157,8 @@ class Ranks:
         return self._grants
 
     def join(self, shim: kv_abi.Shim) -> None:
-        """Takes over the pages of all ranks in the first one. Their views must
-        be active."""
+        """Makes the first rank take over the pages of all ranks. The views of
+        all ranks must be active."""
         if self._group is None:
             return
         found = self._gather(shim.rank())
@@ -171,8 +174,8 @@ class Ranks:
         )
 
     def begin_with(self, look: Callable[[], Turn]) -> None:
-        """`look` finds what the next step begins with; the first rank's
-        counts."""
+        """Sets `look`, which finds the changes that the next step begins with;
+        only the first rank's result counts."""
         self._look = look
 
     def turn(self) -> Turn:
@@ -213,8 +216,8 @@ class Ranks:
         return received
 
     def _check(self, turn: Turn) -> None:
-        """Ends an engine whose ranks are no longer alike: one of them may use
-        a slab that is another engine's by now."""
+        """Ends the engine if its ranks have diverged: one of them may use a
+        slab that belongs to another engine by now."""
         assert self._grants is not None
         if self.is_first or not turn.returned:
             return

@@ -1,4 +1,4 @@
-"""One scheduler's leases, driven by its own event loop (plugin.py)."""
+"""The leases of one scheduler, driven by its event loop (plugin.py)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Counters:
 
 
 class _RequestsForBooks:
-    """SGLang's pool of requests and their states, for a book that asks it how
-    many tokens have room."""
+    """SGLang's pool of requests and their states, for one of SGLang's books,
+    which asks it how many tokens have room."""
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
@@ -68,7 +68,8 @@ class SchedulerLeases:
         return bool(self._leased.away)
 
     def step_begins(self) -> None:
-        """Requests have arrived; no batch has been chosen yet."""
+        """Updates the leases after requests have arrived and before a batch is
+        chosen."""
         if not self._is_here():
             return
         turn = self._ranks.turn()
@@ -96,8 +97,8 @@ class SchedulerLeases:
 
     def _is_here(self) -> bool:
         """Returns True if the engine takes part. Leaves the GPU if the daemon
-        has asked for that and there is nothing to do; comes back for
-        requests, and when the memory is back."""
+        has asked it to and there is nothing to do; comes back when there are
+        requests, or when the memory is back."""
         grants = self._leased.grants
         if self._leased.away:
             if self._demand.has_requests():
@@ -121,11 +122,12 @@ class SchedulerLeases:
         )
 
     def _leave(self) -> bool:
-        """Forgets what the radix cache keeps, and leaves. Until the engine is
-        back SGLang's books show all that was leased as free: nothing asks for
-        it, and they divide by its size."""
-        # All that needs the device comes first: it waits once the engine has
-        # left.
+        """Clears the radix cache, and leaves; returns True if the engine has
+        left. Until the engine is back, SGLang's books show all leased pages as
+        free: no request asks for pages, and the books divide by their
+        number."""
+        # Everything that needs the device comes first: such calls would block
+        # once the engine has left.
         self._scheduler.tree_cache.reset()
         self._scheduler.req_to_token_pool.clear()  # states, too
         self._scheduler.token_to_kv_pool_allocator.clear()
@@ -153,9 +155,9 @@ class SchedulerLeases:
         self._leased.fence.step_processed(self._step(batch, result))
 
     def _step(self, batch: object, result: object) -> object:
-        """Returns the one of both that is the same object when a step is
-        launched and when it is processed. A pipeline processes a result that
-        has come from its last stage; other engines process a copy of the
+        """Returns the batch or the result, whichever is the same object when a
+        step is launched and when it is processed. A pipeline processes a result
+        that has come from its last stage; other engines process a copy of the
         batch."""
         return batch if self._ranks.are_a_pipeline else result
 
@@ -168,9 +170,9 @@ class SchedulerLeases:
             self._leased.grants.want(wanted)
 
     def _tell_capacity(self) -> None:
-        """To SGLang's own books: its check that no page is lost, and its
-        metrics. They hold copies of what was known when the scheduler was
-        built."""
+        """Updates SGLang's own books: its check that no page is lost, and its
+        metrics. They hold copies of the capacity that was known when the
+        scheduler was built."""
         capacity = self._allocator.capacity
         if capacity == self._capacity:
             return

@@ -6,8 +6,8 @@ from typing import Any
 
 from sglang.srt.environ import envs
 
-# Features that keep KV, or numbers of its pages, in books of their own, or
-# split it over several pools; each with the flag that turns it on.
+# Features that keep KV, or page numbers of it, in separate books, or split it
+# over several pools; each with the flag that turns it on.
 _REFUSED = {
     "hicache_storage_backend": "--hicache-storage-backend",
     "enable_hisparse": "--enable-hisparse",
@@ -27,11 +27,12 @@ _REFUSED = {
     "enable_multi_layer_eagle": "--enable-multi-layer-eagle",
     "dllm_algorithm": "--dllm-algorithm",
 }
-# Those whose drafts are judged in the slots that the model's allocator gives them.
+# Drafters whose drafts are verified in the slots that the model's allocator
+# gives them.
 _DRAFTERS = (None, "EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
 _NO_VIEW = "unset FINESERVE_VIEW"  # a cure
-# Ranks of one engine that do not all decide and compute alike in each step. Those
-# of --data-parallel-size are engines of their own.
+# Sizes of engines whose ranks do not all decide and compute alike in each step.
+# The ranks of --data-parallel-size are separate engines.
 _SIZES = {
     "attn_dp_size": "--attention-data-parallel-size",
     "attn_cp_size": "--attention-context-parallel-size",
@@ -83,13 +84,14 @@ def refuse(server_args: Any) -> None:
 
 
 def _refuse_with_ranks(server_args: Any) -> None:
-    """Refuses what lets ranks decide differently, or what keeps no books of a
-    pipeline's micro-batches."""
+    """Refuses features that let ranks decide differently, or that keep no books
+    of a pipeline's micro-batches."""
     stages = server_args.pp_size > 1
     skips = "SGLANG_PP_SKIP_PURE_CHUNKED_OUTPUT_COMM"
     ranks = "--pipeline-parallel-size" if stages else "--tensor-parallel-size"
     for found, what in (
-        # A rank lets a request in when its own copy of an adapter is there.
+        # Each rank lets a request in when its own copy of the adapter has been
+        # loaded.
         (
             server_args.enable_lora_overlap_loading,
             "--enable-lora-overlap-loading",
@@ -102,7 +104,8 @@ def _refuse_with_ranks(server_args: Any) -> None:
             stages and server_args.enable_hierarchical_cache,
             "--enable-hierarchical-cache",
         ),
-        # The first stage alone measures, on pages that are not leased yet.
+        # Only the first stage measures, and it uses pages that are not leased
+        # yet.
         (
             stages and server_args.enable_dynamic_chunking,
             "--enable-dynamic-chunking",
@@ -112,7 +115,8 @@ def _refuse_with_ranks(server_args: Any) -> None:
             stages and server_args.scheduler_recv_interval > 1,
             "--scheduler-recv-interval",
         ),
-        # Such a step is processed before all stages have run it.
+        # A step that skips this communication is processed before all stages
+        # have run it.
         (stages and envs.SGLANG_PP_SKIP_PURE_CHUNKED_OUTPUT_COMM.get(), skips),
     ):
         if found:
@@ -123,8 +127,8 @@ def _refuse_with_ranks(server_args: Any) -> None:
 
 
 def _excluded(configurator: Any) -> tuple[tuple[Any, str, str], ...]:
-    """Returns what does not go together yet with memory of the engine beside its
-    view: whether it is there, its name, and the cure."""
+    """Returns the features that are not supported yet with engine memory
+    outside the view: whether each is on, its name, and the cure."""
     server_args = configurator.server_args
     return (
         (
@@ -144,8 +148,8 @@ def _excluded(configurator: Any) -> tuple[tuple[Any, str, str], ...]:
 
 
 def _refuse_windows(configurator: Any) -> None:
-    """Refuses what does not go together with a pool of its own for sliding
-    windows. SGLang does each of these without such a pool."""
+    """Refuses the features that are not supported with a separate pool for
+    sliding windows. SGLang supports each of them without such a pool."""
     others = configurator.layer_info.full_attention_layer_ids
     for found, what, _ in (
         *_excluded(configurator),
@@ -159,7 +163,7 @@ def _refuse_windows(configurator: Any) -> None:
 
 
 def _refuse_states(configurator: Any) -> None:
-    """Refuses what does not go together with state-space layers."""
+    """Refuses the features that are not supported with state-space layers."""
     attention = configurator.mambaish_config.full_attention_layer_ids
     windows = "a pool of its own for sliding windows"
     for found, what, cure in (
@@ -175,8 +179,9 @@ def _refuse_states(configurator: Any) -> None:
 
 
 def refuse_model(configurator: Any) -> None:
-    """Raises RuntimeError for a model whose KV cache is not one tensor a layer:
-    keys and values, or latents. Takes SGLang's KVCacheConfigurator."""
+    """Raises RuntimeError for a model whose KV cache is not one tensor per
+    layer, of keys and values or of latents. Takes SGLang's
+    KVCacheConfigurator."""
     from sglang.srt.configs.model_config import (
         is_deepseek_dsa,
         is_minimax_sparse,

@@ -42,7 +42,8 @@ class Usage:
         return self._clock() >= self._due and bool(self._requests())
 
     def step_begins(self, counts: bool) -> None:
-        """`counts`: is_due, of the first rank."""
+        """Publishes the counts of the last period and begins new ones.
+        `counts`: `is_due` of the first rank."""
         requests = self._requests()
         if not requests:
             self._counts = None

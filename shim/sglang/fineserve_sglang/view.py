@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 # driver's.
 GRANULARITY = 2 << 20  # bytes
 
-# Requests for which a pool of sliding windows or of states has room unless the
-# user says how many may run. Heuristic.
+# Number of requests that a pool of sliding windows or of states has room for,
+# unless the user sets how many may run. Heuristic.
 _REQUESTS = 256
 
 
@@ -59,7 +59,8 @@ class Format:
 
     @property
     def floor_pages(self) -> int:
-        """For the longest request. SGLang keeps a page free beside it."""
+        """Returns the pages needed for the longest request. SGLang keeps one
+        page free besides."""
         return -(-self.longest // self.page) + 2
 
     def pages(self, pool: kv_abi.Pool) -> int:
@@ -91,8 +92,8 @@ def _planes_of_a_tensor(found: Format) -> int:
 
 
 def _tokens_ahead() -> int:
-    """Returns those for which a running request has room beyond what it has:
-    the drafts of the step in flight and of the next one."""
+    """Returns the tokens for which a running request has room beyond those that
+    it has: the drafts of the step in flight and of the next step."""
     from sglang.srt.mem_cache.allocation_sizing import (
         get_alloc_reserve_per_decode,
     )
@@ -104,8 +105,9 @@ def _tokens_ahead() -> int:
 
 
 def _tokens_of_windows(sizes: Any, longest: int) -> int:
-    """Returns the most that running requests have in layers of sliding windows.
-    While fewer run, the rest keeps prefixes. `longest`: tokens of a prompt."""
+    """Returns the most tokens that running requests have in layers of sliding
+    windows. While fewer requests run, the rest of the pool keeps prefixes.
+    `longest`: tokens of the longest prompt."""
     from sglang.srt.environ import envs
     from sglang.srt.runtime_context import get_schedule
 
@@ -114,7 +116,7 @@ def _tokens_of_windows(sizes: Any, longest: int) -> int:
     # Two steps are in flight.
     step = schedule.chunked_prefill_size or 0
     prompts = 2 * step if step > 0 else longest
-    # SGLang frees what is behind a window so many tokens at a time.
+    # SGLang frees the tokens behind a window in portions of this size.
     late = max(1, envs.SGLANG_SWA_EVICTION_INTERVAL.get())
     window = sizes._sliding_window_size + late + 2 * sizes._page_size
     return int(requests * window + prompts + sizes._page_size)
@@ -131,8 +133,8 @@ def _layers(configurator: Any) -> int:
 
 
 def _planes_and_bytes(runner: Any) -> tuple[int, int]:
-    """The planes of a layer, and a token's bytes in each. Takes SGLang's
-    KVCacheConfigurator or ModelRunner."""
+    """Returns the number of planes of a layer, and a token's bytes in each
+    plane. Takes SGLang's KVCacheConfigurator or ModelRunner."""
     from sglang.srt.runtime_context import get_parallel
 
     model = runner.model_config
@@ -150,8 +152,8 @@ def _planes_and_bytes(runner: Any) -> tuple[int, int]:
 def _format(
     configurator: Any, drafters: Sequence[Any], ahead: int
 ) -> Format:
-    """With the layers of `drafters`, whose KV has the same slots. `ahead`: tokens
-    of a request's drafts."""
+    """Returns the view's format, including the layers of `drafters`, whose KV
+    has the same slots. `ahead`: tokens of a request's drafts."""
     planes, token_bytes = _planes_and_bytes(configurator)
     for drafter in drafters:
         its_planes, its_bytes = _planes_and_bytes(drafter)
@@ -174,10 +176,10 @@ def _format(
 
 
 class View:
-    """The view of one scheduler: SGLang calls, in this order, drafts(),
-    configure(), tokens(), allocation(), grants_for() and constructed(). If an
-    earlier call is missing, a later one raises RuntimeError, so that the engine
-    does not start. For each draft model configure() and allocation() follow
+    """The view of one scheduler. SGLang calls, in this order, drafts(),
+    configure(), tokens(), allocation(), grants_for() and constructed(). If a
+    call is missing, a later one raises RuntimeError, so that the engine does
+    not start. For each draft model, SGLang calls configure() and allocation()
     again."""
 
     def __init__(self, shim: kv_abi.Shim) -> None:
@@ -194,12 +196,12 @@ class View:
         self._drafters: Sequence[Any] = ()
 
     def needs(self, hooks: list[str]) -> None:
-        """Names of SGLang that must be hooked before memory is allocated:
-        SGLang's registry logs and ignores that it could not."""
+        """Sets the names in SGLang that must be hooked before memory is
+        allocated: if a hook fails, SGLang's registry only logs that."""
         self._hooks = hooks
 
     def drafts(self, drafters: Sequence[Any]) -> None:
-        """The ModelRunners of the engine's draft models."""
+        """Takes the ModelRunners of the engine's draft models."""
         self._drafters = drafters
 
     def configure(self, configurator: Any) -> None:
@@ -239,7 +241,8 @@ class View:
             )
 
     def _cap(self, found: Format) -> int | None:
-        """Returns the limit that the user has set on the size."""
+        """Returns the user's limit on the size, in pages; None if it does not
+        restrict the view."""
         import torch
         from sglang.srt.runtime_context import get_schedule
 
@@ -264,16 +267,16 @@ class View:
 
     @property
     def tokens(self) -> int:
-        """Returns the tokens that SGLang must allocate, beside its padding
-        page."""
+        """Returns the number of tokens that SGLang must allocate besides its
+        padding page."""
         assert self._format is not None
         return (self._pages - 1) * self._format.page
 
     def window_tokens(self, sizes: Any, tokens: int) -> int:
         """Returns the size of the pool that SGLang gives to layers of sliding
-        windows: memory of the engine, not on the view. `tokens`: its share of
-        the view's size, which the user may have set. Takes SGLang's
-        HybridSWAPoolConfigurator."""
+        windows. The pool is the engine's own memory, outside the view.
+        `tokens`: the pool's share of the view's size, which the user may have
+        set. Takes SGLang's HybridSWAPoolConfigurator."""
         import torch
         from sglang.srt.runtime_context import get_schedule
 
@@ -293,9 +296,9 @@ class View:
         return tokens
 
     def size_states(self, configurator: Any) -> None:
-        """Chooses how many requests and prefixes have a state of their own in
-        state-space layers, in memory of the engine, unless the user has
-        (--max-mamba-cache-size)."""
+        """Chooses how many requests and prefixes have a state in state-space
+        layers, unless the user has set it (--max-mamba-cache-size). The states
+        are in the engine's own memory."""
         import torch
         from sglang.srt.runtime_context import get_context, get_schedule
 
@@ -315,8 +318,9 @@ class View:
         configurator._handle_max_mamba_cache(free / (1 << 30))
 
     def allocation(self, pool: Any) -> contextlib.AbstractContextManager[None]:
-        """Registers the view; the tensors of SGLang's MHATokenToKVPool or
-        MLATokenToKVPool must be made in this context, the model's first."""
+        """Registers the view and returns a context. The tensors of SGLang's
+        MHATokenToKVPool or MLATokenToKVPool must be made in that context, the
+        model's first."""
         found = self._format
         if self._is_of_windows(pool):
             return contextlib.nullcontext()
@@ -333,7 +337,8 @@ class View:
         return kv_scope.scope(contextlib.nullcontext(), self._shim)
 
     def _is_of_windows(self, pool: Any) -> bool:
-        """Returns True for the pool that SGLang makes behind the model's."""
+        """Returns True for the pool of sliding windows, which SGLang makes
+        after the model's pool."""
         return self._grants is not None and pool.size == self._window_tokens
 
     def _register(self, found: Format) -> None:
@@ -365,8 +370,8 @@ class View:
         )
 
     def grants_for(self, pages: int) -> ShimGrants | None:
-        """The grants of the one allocator of this process whose pages are on
-        the view; None for the next one, of windows."""
+        """Returns the grants for the one allocator of this process whose pages
+        are on the view; None for the next allocator, which is for windows."""
         assert self._format is not None
         if self._taken and (pages - 1) * self._format.page == (
             self._window_tokens
@@ -381,7 +386,8 @@ class View:
         return self._grants
 
     def constructed(self) -> None:
-        """Activates the view: the engine is warm, its allocator leased."""
+        """Activates the view: the engine is warm, and its allocator has
+        leases."""
         if self._grants is None or not self._taken:
             raise RuntimeError("FineServe: SGLang's allocator has no leases")
         self._shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)
@@ -389,8 +395,8 @@ class View:
         self.ranks.join(self._shim)
         if not self.ranks.is_first:
             return
-        # The scheduler looks by itself; the thread finds a daemon again that
-        # was lost.
+        # The scheduler polls by itself; the thread is needed to find a daemon
+        # again after it was lost.
         threading.Thread(
             target=lease_watch.watch,
             args=(self._grants, lambda: None),

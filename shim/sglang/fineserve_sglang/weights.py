@@ -40,13 +40,13 @@ _WRITE_NO_PARAMETERS = frozenset({
 
 
 class Parameters:
-    """Those of the scheduler of this process."""
+    """The parameters of this process's scheduler."""
 
     def __init__(self, shim: Freezer) -> None:
         self._weights = Weights(shim)
 
     def hooks(self) -> list[tuple[str, Callable[..., Any]]]:
-        """Returns what is wrapped, by its name."""
+        """Returns the functions to wrap, by name, with their wrappers."""
         return [(_LOADER, self._load), (_DISPATCHER, self._dispatcher)]
 
     def constructed(self, scheduler: Any) -> None:
@@ -76,7 +76,7 @@ class Parameters:
 
 
 def why_not() -> str | None:
-    """Why an engine cannot name its parameters; None if it can."""
+    """Returns why the engine cannot name its parameters; None if it can."""
     from sglang.srt.runtime_context import get_exec, get_parallel
 
     if get_parallel().tp_size > 1:

@@ -9,7 +9,8 @@ from typing import Any
 
 from fineserve_vllm.kv_groups import Taken
 
-# Steps until a want is answered. Heuristic, until the daemon measures it.
+# Number of steps until a want is answered. Heuristic, until the daemon measures
+# it.
 _STEPS_PER_ROUND_TRIP = 4
 
 
@@ -31,24 +32,25 @@ class Demand:
         self._scheduler = scheduler
         self._groups = groups
         self._most_requests: int = scheduler.max_num_running_reqs
-        # More than these no steps can compute.
+        # The most tokens that these steps can compute.
         self._most_tokens: int = (
             _STEPS_PER_ROUND_TRIP * scheduler.max_num_scheduled_tokens
         )
-        # A request that generates computes these.
+        # The most tokens that these steps compute for a request that generates.
         self._generated = _STEPS_PER_ROUND_TRIP * (
             1 + scheduler.num_spec_tokens
         )
 
     def blocks(self) -> int:
-        """At most; 0 for an engine without requests. A request's last block in
-        each group is partly filled, and how far is not looked at: one more block
-        for each."""
+        """Returns the most blocks that the requests can take; 0 for an engine
+        without requests. A request's last block in each group is partly filled.
+        How far is not checked, so each adds one more block."""
         running = self._scheduler.running
         requests = len(running)
         # A running request that generates has computed all its tokens but the
-        # last. The others are few: asking all of them for num_tokens, a
-        # property, takes four times as long (bench/vllm/vllm_bench.py).
+        # last. The other running requests are few: asking all requests for
+        # num_tokens, a property, takes four times as long
+        # (bench/vllm/vllm_bench.py).
         generated = requests * (self._generated + 1)
         prompts = [self._missing(r) for r in running if r.is_prefill_chunk]
         waiting = self._let_in(requests, generated + sum(prompts))
@@ -60,18 +62,20 @@ class Demand:
             + group.fixed * len(waiting)
             for group in self._groups
         )
-        # vLLM keeps these free when it lets a request in.
+        # vLLM keeps these blocks free when it lets a request in.
         kept_free = self._scheduler.kv_cache_manager.watermark_blocks
         return room + (kept_free if waiting else 0)
 
     def _let_in(self, requests: int, tokens: int) -> list[int]:
-        """The tokens of each waiting request that may be let in beside so many
-        requests with so many tokens to compute. The first one may always be: a
-        step need not spend all its tokens on a prompt that it computes."""
+        """Returns the tokens of each waiting request that may be let in besides
+        `requests` requests with `tokens` tokens to compute. The first waiting
+        request may always be let in: a step need not spend all its tokens on a
+        prompt that it computes."""
         found: list[int] = []
         slots = max(0, self._most_requests - requests)
         waiting = itertools.chain(
-            # Loaded from the host, with blocks for what was loaded.
+            # Requests loaded from the host, which have blocks for what was
+            # loaded.
             _copied(self._scheduler.kv_holding_waiting, slots),
             _copied(self._scheduler.waiting, slots),
         )
@@ -88,22 +92,22 @@ class Demand:
 
 
 def _copied(queue: Iterable[Any], most: int) -> Iterable[Any]:
-    """The first requests of a queue that may change while they are looked at.
-    vLLM's queue by priority looks at a copy of itself."""
+    """Returns the first requests of a queue that may change during the call.
+    vLLM's priority queue iterates over a copy of itself."""
     if not isinstance(queue, collections.deque):
         return queue
     while True:
         try:
             return list(itertools.islice(queue, most))
         except RuntimeError:
-            # It changed as the copy began; after that the copy cannot be
-            # interrupted. That is rare, and hardly ever happens twice.
+            # The queue changed as the copy began; after that the copy cannot be
+            # interrupted. That is rare, and hardly ever happens twice in a row.
             continue
 
 
 def _counted(prompts: Sequence[int], group: Taken) -> int:
-    """Returns how many tokens of all prompts take blocks of a group, besides
-    the block that is partly filled."""
+    """Returns how many tokens of all prompts take blocks of a group, not
+    counting each request's partly filled block."""
     longest = max(0, group.most - 1) * group.block_tokens
     if max(prompts, default=0) <= longest:
         return sum(prompts)

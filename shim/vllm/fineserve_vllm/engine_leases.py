@@ -90,15 +90,16 @@ class EngineLeases:
         self._finish_device = finish_device
         self._launched = 0  # the last step that the device has been given
         self._clock = clock
-        # vLLM's --watermark, as a fraction of the pool; vLLM computed its
-        # blocks from the view.
+        # vLLM's --watermark, as a fraction of the pool: vLLM computed the
+        # number of blocks from the whole view.
         manager = scheduler.kv_cache_manager
         self._watermark = manager.watermark_blocks / len(pool.blocks)
         self._wanted = -1
         self._usage = UsageReport(pool, clock)
         self._asked_at: dict[int, float] = {}  # view index -> time
         self._stuck: set[int] = set()
-        # Set by any thread, cleared by the scheduler's: one word, no lock.
+        # Set by any thread, cleared by the scheduler's thread. It is one word,
+        # so it needs no lock.
         self._wake_pending = False
         self._suspended = False
         self._away = False  # suspended, because the engine has left the GPU
@@ -125,7 +126,8 @@ class EngineLeases:
             self.counters.let_go += self._loaded.step_built(output)
 
     def step_processed(self, output: object, result: Any = None) -> None:
-        """`result`: what the worker reports of it."""
+        """Records that a step was processed; `result` is the worker's report of
+        that step."""
         if self._receives is not None:
             self._receives.step_processed(
                 getattr(result, "kv_connector_output", None)
@@ -133,15 +135,15 @@ class EngineLeases:
         self.pool.fence.step_processed(output)
         returned = self._return_drained()
         # If there are requests, the next step sends the want before it is
-        # built. Returned slabs must not be wanted until then, or they would be
+        # built. Until then returned slabs must not be wanted, or they would be
         # leased again.
         if returned or not self._scheduler.has_unfinished_requests():
             self._want()
         self._usage.step_ended()
 
     def steps_launched(self) -> None:
-        """The device has been given all steps that have been built. No step is
-        under way in the engine's thread, which calls this."""
+        """Records that the device has been given all steps built so far. Called
+        by the engine's thread, while no step is under way in it."""
         self._launched = self.pool.fence.scheduled
         if self._is_stepped_by_its_caller and self.pool.leaving:
             with self.pool.lock:
@@ -151,8 +153,8 @@ class EngineLeases:
         """Returns True if a scheduler without requests should run a step, if
         only to look at leases. An idle EngineCore runs schedule() only if
         has_requests() is true; the step has no tokens, and its end returns
-        slabs that were asked back. It asks before it sleeps, and requests
-        may have been aborted since its last step."""
+        slabs that were asked back. EngineCore asks before it sleeps, and
+        requests may have been aborted since its last step."""
         with self.pool.lock:
             if not self._follow_presence():
                 return False
@@ -167,14 +169,14 @@ class EngineLeases:
         return self._post_wakeup is not None
 
     def attach(self, post_wakeup: Callable[[], None]) -> None:
-        """post_wakeup: makes a blocked engine ask has_requests() again; must
-        be callable from any thread."""
+        """Sets `post_wakeup`, which makes a blocked engine ask has_requests()
+        again and must be callable from any thread."""
         self._post_wakeup = post_wakeup
 
     def wake(self) -> None:
-        """Makes the engine poll its grants soon, even if idle. Any thread. For
-        an engine that sleeps nowhere, because its caller steps it (an
-        in-process LLM), this thread does it between two steps, unless its
+        """Makes the engine poll its grants soon, even if it is idle. Any
+        thread. An in-process LLM never sleeps, because its caller steps it. For
+        such an engine the calling thread polls between two steps, unless the
         workers are other processes: only one thread may talk to them."""
         if self._post_wakeup is not None:
             self._wake_pending = True
@@ -193,7 +195,8 @@ class EngineLeases:
         return self._post_wakeup is None and self._answers_between_steps
 
     def _answer(self) -> None:
-        """Between two steps, perhaps the last ones."""
+        """Returns drained slabs and sends the want between two steps, perhaps
+        after the last one."""
         fence = self.pool.fence
         if self.pool.leaving and fence.in_flight and self._rests():
             self._finish_device()
@@ -202,8 +205,8 @@ class EngineLeases:
         self._want()
 
     def _rests(self) -> bool:
-        """Returns True if the caller may never step again: then its last
-        step stays in vLLM's queue of batches, and its end goes unreported."""
+        """Returns True if the caller may never step again. The last step then
+        stays in vLLM's queue of batches, and its end is never reported."""
         return (
             self._launched == self.pool.fence.scheduled
             and not self._scheduler.has_unfinished_requests()
@@ -213,16 +216,16 @@ class EngineLeases:
 
     def suspend(self) -> None:
         """Returns all slabs, and wants none until resume(); see pool.suspend().
-        Called by the worker, in the scheduler's thread. Does nothing if it is
-        suspended."""
+        Called by the worker, in the scheduler's thread. Does nothing if the
+        engine is already suspended."""
         with self.pool.lock:
             self._come_back()
             if not self._suspended:
                 self._suspend(self.pool.grants.suspend)
 
     def resume(self) -> bool:
-        """The pool grows as slabs are leased to it. False if it was not
-        suspended."""
+        """Takes part again: the pool grows as slabs are leased to it. Returns
+        False if the engine was not suspended."""
         with self.pool.lock:
             self._come_back()
             if not self._suspended:
@@ -234,9 +237,9 @@ class EngineLeases:
     # Eviction, with the lock held.
 
     def _follow_presence(self) -> bool:
-        """There is no request. Leaves the GPU if the daemon has asked for
-        that, and takes part again once the memory is back. Returns True if
-        the engine takes part."""
+        """Called when there is no request. Leaves the GPU if the daemon has
+        asked the engine to, and takes part again once the memory is back.
+        Returns True if the engine takes part."""
         presence = self.pool.grants.presence
         if self._away and presence != Presence.AWAY:
             if self.pool.grants.came_back():
@@ -248,7 +251,7 @@ class EngineLeases:
         return not self._suspended
 
     def _may_leave(self) -> bool:
-        """Returns True if no block is used and no step is under way."""
+        """Returns True if no block is in use and no step is under way."""
         fence = self.pool.fence
         if self._suspended or self.pool.used_blocks:
             return False
@@ -263,7 +266,7 @@ class EngineLeases:
         return True
 
     def _come_back(self) -> None:
-        """Waits until the memory is back: what follows needs it."""
+        """Waits until the memory is back, because the caller needs it."""
         if not self._away:
             return
         wait_until_back(self.pool.grants)
@@ -295,7 +298,7 @@ class EngineLeases:
         self._follow_watermark()
 
     def _return_drained(self) -> int:
-        """Gives drained slabs back; returns their number."""
+        """Gives drained slabs back and returns their number."""
         returned = self.pool.return_drained()
         for index in returned:
             self.counters.returned += 1
@@ -342,8 +345,8 @@ class EngineLeases:
             *(self.pool.used_in_leaving(index) for index in overdue)
         )
         scheduler = self._scheduler
-        # The last goes first: each is put at the head of the waiting queue, so
-        # that they resume in their old order.
+        # The last request is preempted first: each is put at the head of the
+        # waiting queue, so they resume in their old order.
         for request in reversed(list(scheduler.running)) if held else ():
             groups = scheduler.kv_cache_manager.get_block_ids(
                 request.request_id
@@ -351,9 +354,9 @@ class EngineLeases:
             if held.isdisjoint(block_id for ids in groups for block_id in ids):
                 continue
             scheduler.running.remove(request)
-            # Stale output is dropped because the request may resume in this
-            # very step, and for the same reason it must not look as if it had
-            # been scheduled in the one before.
+            # Drops stale output because the request may resume in this very
+            # step. For the same reason the request must not look as if it had
+            # been scheduled in the previous step.
             scheduler._preempt_request(
                 request, time.monotonic(), drop_stale_output=True
             )
@@ -368,7 +371,7 @@ class EngineLeases:
 
 
 def _writes(output: Any) -> bool:
-    """Returns True if a step may write KV. A connector may load some in any
+    """Returns True if a step may write KV. A connector may load KV in any
     step."""
     return bool(
         output.total_num_scheduled_tokens

@@ -35,8 +35,8 @@ class StepFence:
     def __init__(self, finish: Callable[[], None] | None = None) -> None:
         self.scheduled = 0
         self._finish = finish
-        # The last step that, with what is launched behind it, has come to its
-        # end.
+        # The last step that has ended together with everything launched behind
+        # it.
         self._finished = 0
         self._scheduling = False
         # (step, its SchedulerOutput), oldest first.
@@ -46,7 +46,8 @@ class StepFence:
 
     @property
     def processed(self) -> int:
-        """The last step that, with all before it, has been processed."""
+        """Returns the last step that has been processed together with all steps
+        before it."""
         return self._in_flight[0][0] - 1 if self._in_flight else self.scheduled
 
     @property
@@ -62,7 +63,7 @@ class StepFence:
         self._in_flight.append((self.scheduled, output))
 
     def step_processed(self, output: object) -> None:
-        """The model has run this step to its end."""
+        """Records that the model has run this step to its end."""
         for position, (step, in_flight) in enumerate(self._in_flight):
             if in_flight is output:
                 del self._in_flight[position]
@@ -71,25 +72,26 @@ class StepFence:
                 return
 
     def device_finished(self) -> None:
-        """The device has done all that the steps so far have given it."""
+        """Records that the device has finished all the work of the steps so
+        far."""
         self._in_flight.clear()
         self._finished = self.scheduled
 
     def barrier(self) -> int:
-        """The step that must be processed before a block freed now is idle.
-        Within schedule() it is the step that is being built, which may still
+        """Returns the step that must be processed before a block freed now is
+        idle. Within schedule() this is the step being built, which may still
         copy from the block (copy-on-write)."""
         return self.scheduled + 1 if self._scheduling else self.scheduled
 
     def passed(self, barrier: int) -> bool:
-        # Within schedule() all steps in flight may be processed although the
-        # step being built is not: barrier() is then beyond `scheduled`.
+        # Within schedule(), all steps in flight may be processed while the step
+        # being built is not: barrier() then exceeds `scheduled`.
         if barrier > self.processed:
             return False
         return self._finish is None or self._has_finished(barrier)
 
     def _has_finished(self, barrier: int) -> bool:
-        """Returns True if all that was launched behind a processed step has
+        """Returns True if everything launched behind a processed step has
         ended, too."""
         if barrier > self._finished and not self._in_flight:
             assert self._finish is not None
@@ -99,7 +101,7 @@ class StepFence:
 
 
 def _ran(output: Any) -> bool:
-    """Returns True if the model ran: a step of no tokens looks at leases
-    only."""
+    """Returns True if the model ran: a step of no tokens only looks at
+    leases."""
     tokens: int = output.total_num_scheduled_tokens
     return tokens > 0

@@ -53,12 +53,14 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
         self._blocks = blocks
         self._on_left = on_left
         self._ids = {slab.index: slab.ids for slab in slabs}
-        # Last slab first: _rank() sorts stably and slabs are taken from the
-        # end, so that of two equally dense slabs the lower one serves first.
+        # The last slab comes first: _rank() sorts stably and slabs are taken
+        # from the end, so that of two equally dense slabs the lower one serves
+        # first.
         self._stacks: dict[int, _Stack] = {
             slab.index: [] for slab in reversed(slabs)
         }
-        # By block id; unused for ids outside all slabs.
+        # The stack of each block, by block id; unused for ids outside all
+        # slabs.
         self._stack_of: list[_Stack] = [[]] * len(blocks)
         for slab in slabs:
             stack = self._stacks[slab.index]
@@ -80,8 +82,8 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
         self._rank()
 
     def unlink(self, index: int) -> list[KVCacheBlock]:
-        """Takes a slab's free blocks out and returns them, by id. Its used
-        blocks are reported through on_left as they are freed."""
+        """Takes a slab's free blocks out and returns them, by id. Each used
+        block is reported through on_left when it is freed."""
         self._sort_in_recent()
         stack = self._stacks[index]
         taken = sorted(stack, key=lambda block: block.block_id)
@@ -103,7 +105,7 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
 
     def settle(self) -> None:
         """Restores the order by density. Must be called at schedule entry."""
-        # One slab needs no order, and its ids must be reused as vLLM does.
+        # A single slab needs no order, and its ids must be reused as vLLM does.
         if self._recent and len(self._stacks) > 1:
             self._sort_in_recent()
             self._rank()
@@ -120,9 +122,9 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
         )
         self._current = self._order.pop() if self._order else []
 
-    # vLLM calls these. The bench (bench/vllm/blockpool_bench.py) decided what
-    # is inlined here: a call through super() costs as much as freeing two
-    # blocks.
+    # vLLM calls these methods. The bench (bench/vllm/blockpool_bench.py)
+    # decided what is inlined here: a call through super() costs as much as
+    # freeing two blocks.
 
     def popleft_n(self, n: int) -> list[KVCacheBlock]:
         stack = self._recent or self._current
@@ -135,7 +137,7 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
             return taken
         if stack or self._order:
             return self._gather(n)
-        # Only B is left. The inherited method would do for any n, but the
+        # Only B has blocks. The inherited method would do for any n, but the
         # detour costs 1 % of an allocation of 16 blocks that evicts.
         if n < 2:
             return _pop_linked(self, n)
@@ -154,7 +156,7 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
         return taken
 
     def _gather(self, n: int) -> list[KVCacheBlock]:
-        """popleft_n over several stacks, then B."""
+        """Does the work of popleft_n when it needs several stacks, then B."""
         assert self.num_free_blocks >= n
         taken: list[KVCacheBlock] = []
         while len(taken) < n:
@@ -184,7 +186,8 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
             self._recent += blocks[::-1]
             self.num_free_blocks += len(blocks)
 
-    # append_n is vLLM's. While a slab is leaving, these shadow both:
+    # append_n is vLLM's. While a slab is leaving, the two methods below shadow
+    # prepend_n and append_n:
 
     def _prepend_staying(self, blocks: list[KVCacheBlock]) -> None:
         LeasedFreeQueue.prepend_n(self, self._without_leaving(blocks))
@@ -193,8 +196,8 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
         super().append_n(self._without_leaving(blocks))
 
     def _shadow(self) -> None:
-        """Shadows them only while a slab is leaving: otherwise freeing costs
-        nothing more."""
+        """Shadows prepend_n and append_n only while a slab is leaving, so that
+        freeing costs nothing extra otherwise."""
         if self._leaving:
             vars(self)["prepend_n"] = self._prepend_staying
             vars(self)["append_n"] = self._append_staying
@@ -209,8 +212,8 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
         if block.prev_free_block is not None:
             _unlink(self, block)
             return
-        # vLLM touches blocks through their hash, so they are in B. The rest is
-        # for callers that take any free block.
+        # vLLM touches blocks through their hash, so they are in B. The code
+        # below is for callers that take any free block.
         for stack in (self._recent, self._stack_of[block.block_id]):
             for position, candidate in enumerate(stack):
                 if candidate is block:

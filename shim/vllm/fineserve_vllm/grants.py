@@ -38,7 +38,7 @@ class Slab:
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """The changes since the last poll, by view index."""
+    """The changes of leases since the last poll, by view index."""
 
     leased: Sequence[int] = ()
     asked_back: Sequence[int] = ()
@@ -48,14 +48,14 @@ class Grants(Protocol):
     """An engine's leases."""
 
     def slabs(self) -> Sequence[Slab]:
-        """Every slab of the view, leased or not, in order of index."""
+        """Returns every slab of the view, leased or not, in order of index."""
 
     def poll(self) -> Changes:
         """Returns new leases and ask-backs. A slab asked back stays leased
-        until return_slab; asking again changes nothing."""
+        until return_slab(); asking for it again changes nothing."""
 
     def want(self, slab_count: int) -> None:
-        """Sets how many slabs the engine could use now, including those it
+        """Sets how many slabs the engine could use now, including those that it
         has."""
 
     def return_slab(self, index: int) -> None:
@@ -63,38 +63,40 @@ class Grants(Protocol):
         or cached and that no step in flight may still write it."""
 
     def publish(self, index: int, used_blocks: int) -> None:
-        """Publishes how many blocks of a slab are used by requests. It decides
-        which slabs are asked back first."""
+        """Publishes how many blocks of a slab are used by requests. The number
+        decides which slabs are asked back first."""
 
     def suspend(self) -> None:
-        """Ends all leases at once, and the claim to more, until resume(). The
-        caller vouches as for return_slab. An exception has changed nothing."""
+        """Ends all leases at once, and the claim to further slabs, until
+        resume(). The caller vouches as for return_slab(). If it raises, nothing
+        has changed."""
 
     def resume(self) -> None:
-        """Takes part again; what is leased comes by poll(). An exception has
-        changed nothing."""
+        """Takes part again; poll() reports what is leased. If it raises,
+        nothing has changed."""
 
     # Eviction (scripts/design/0039-weights-leave.md).
 
     @property
     def presence(self) -> kv_abi.Presence:
-        """Whether the engine's memory is on the GPU, and is to leave it."""
+        """Returns whether the engine's memory is on the GPU, and whether it has
+        been asked to leave."""
 
     def leave(self) -> None:
-        """As suspend(), and lets the engine's memory leave the GPU. An
-        exception, which has changed nothing, if it is not to leave."""
+        """Does what suspend() does, and lets the engine's memory leave the GPU.
+        Raises, with nothing changed, if the engine is not asked to leave."""
 
     def come_back(self, timeout_s: float) -> bool:
         """Asks for the memory; returns True once it is on the GPU."""
 
     def came_back(self) -> bool:
-        """Takes part again, as after resume(), since the memory is back. False
-        if that of some ranks is not yet: to be called again."""
+        """Takes part again, as after resume(), once the memory is back. Returns
+        False if the memory of some ranks is not back yet: call it again."""
 
 
 def has_left(leave: Callable[[], None]) -> bool:
-    """Calls leave(); returns False if the engine is no longer asked to leave,
-    and nothing has changed."""
+    """Calls leave(). Returns False, with nothing changed, if the engine is no
+    longer asked to leave."""
     try:
         leave()
     except kv_abi.KvError as error:
@@ -119,7 +121,7 @@ def wait_until_back(grants: Grants) -> None:
 
 
 class InMemoryGrants:
-    """Leases that the owner of this object decides. Not thread-safe."""
+    """Grants whose leases the owner of this object decides. Not thread-safe."""
 
     def __init__(self, slabs: Iterable[Slab], leased: Iterable[int]) -> None:
         self._slabs = list(slabs)
@@ -139,7 +141,8 @@ class InMemoryGrants:
     def uniform(
         cls, slab_count: int, blocks_per_slab: int, leased: Iterable[int] = ()
     ) -> InMemoryGrants:
-        """slab_count leasable slabs beside the private index 0."""
+        """Returns grants with slab_count leasable slabs besides the private
+        index 0."""
         slabs = [
             Slab(i, range(i * blocks_per_slab, (i + 1) * blocks_per_slab))
             for i in range(1, slab_count + 1)
@@ -148,8 +151,9 @@ class InMemoryGrants:
 
     @classmethod
     def everything(cls, num_blocks: int) -> InMemoryGrants:
-        """One leased slab that holds every id but the null block's. The pool
-        must then behave like vLLM's own, down to the ids."""
+        """Returns grants with one leased slab that holds every id but the null
+        block's. The pool must then behave like vLLM's own pool, down to the
+        ids."""
         return cls([Slab(1, range(1, num_blocks))], leased=[1])
 
     def slabs(self) -> Sequence[Slab]:

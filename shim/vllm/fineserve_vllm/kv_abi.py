@@ -52,7 +52,7 @@ class Presence(enum.IntEnum):
 
 
 class KvError(RuntimeError):
-    """A function failed; the message is fs_kv_error()'s."""
+    """Raised when a function failed; the message is fs_kv_error()'s."""
 
     def __init__(self, function: str, code: int, text: str) -> None:
         if code == Error.FORKED:
@@ -62,7 +62,8 @@ class KvError(RuntimeError):
 
 
 class _Struct(ctypes.Structure):
-    """Stores its size in its first member, as the interface requires."""
+    """A structure that stores its size in its first member, as the interface
+    requires."""
 
     def __init__(self, **members: Any) -> None:
         super().__init__(struct_bytes=ctypes.sizeof(self), **members)
@@ -268,13 +269,15 @@ class Shim:
         return result > 0
 
     def rank(self) -> bytes:
-        """Returns the bytes by which another process joins this one."""
+        """Returns the bytes with which another process joins this process's
+        rank."""
         rank = Rank()
         self._call("fs_kv_read_rank", rank)
         return bytes(rank)
 
     def join_ranks(self, ranks: Sequence[bytes]) -> Geometry:
-        """Takes over the blocks of these ranks, given as their rank() bytes."""
+        """Takes over the blocks of these ranks, which are given as their rank()
+        bytes."""
         geometry = Geometry()
         found = (Rank * len(ranks))(
             *(Rank.from_buffer_copy(rank) for rank in ranks)
@@ -283,7 +286,7 @@ class Shim:
         return geometry
 
     def follow(self, first: bytes) -> None:
-        """Names the first of the engine's ranks, by its rank() bytes."""
+        """Sets the first of the engine's ranks, given as its rank() bytes."""
         self._call("fs_kv_follow", Rank.from_buffer_copy(first))
 
     def slab_blocks(self, view_index: int) -> range:
@@ -292,7 +295,7 @@ class Shim:
         return range(first.value, end.value)
 
     def poll(self) -> Sequence[tuple[int, int]]:
-        """(view index, LEASED or ASKED_BACK) for each change."""
+        """Returns (view index, LEASED or ASKED_BACK) for each change."""
         count = self._poll(self._changes, _POLL_CAPACITY)
         if count == 0:
             return ()
@@ -317,14 +320,15 @@ class Shim:
             self._fail("fs_kv_publish", result)
 
     def wait(self, timeout_ms: int) -> bool:
-        """Returns True if leases may have changed, or the presence has."""
+        """Returns True if the leases or the presence may have changed."""
         result: int = self._f["fs_kv_wait"](timeout_ms)
         if result < 0:
             self._fail("fs_kv_wait", -result)
         return result > 0
 
     def freeze(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Names the memory that holds parameters alone: (address, bytes)."""
+        """Names the memory that holds nothing but parameters, as (address,
+        bytes)."""
         self._call(
             "fs_weights_freeze",
             (Range * len(ranges))(*(Range(*one) for one in ranges)),
@@ -358,5 +362,5 @@ def view_is_wanted() -> bool:
 
 
 def view_is_required() -> bool:
-    """Returns True if it must not run without one."""
+    """Returns True if this process must not run without a view."""
     return os.environ.get("FINESERVE_VIEW") == "required"

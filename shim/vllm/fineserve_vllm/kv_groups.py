@@ -48,14 +48,14 @@ def _defined(module: str, name: str) -> Any:
 
 
 def planned(vllm_config: Any, specs: dict[str, Any]) -> Sequence[Any]:
-    """The groups that vLLM makes of the layers with these specs."""
+    """Returns the groups that vLLM makes of the layers with these specs."""
     return planner()(vllm_config, dict(specs))
 
 
 def pages(group: Any) -> list[int]:
-    """The bytes that each layer of a group has in a block."""
+    """Returns the bytes that each layer of a group has in a block."""
     spec = group.kv_cache_spec
-    # A group of layers that differ in size has a spec for each.
+    # A group whose layers differ in size has a spec for each layer.
     of_layer = getattr(spec, "kv_cache_specs", {})
     return [
         of_layer.get(name, spec).page_size_bytes for name in group.layer_names
@@ -63,13 +63,14 @@ def pages(group: Any) -> list[int]:
 
 
 def block_bytes(groups: Sequence[Any]) -> int:
-    """Groups overlay each other: a block is as large as the widest needs."""
+    """Returns the bytes of a block. Groups share the same blocks, so a block is
+    as large as the widest group needs."""
     return max(sum(pages(group)) for group in groups)
 
 
 def longest_request_blocks(groups: Sequence[Any], vllm_config: Any) -> int:
-    """The blocks of a request of --max-model-len tokens, over all groups, by
-    what vLLM itself requires of a KV cache."""
+    """Returns the blocks that a request of --max-model-len tokens takes in all
+    groups, according to what vLLM itself requires of a KV cache."""
     return sum(
         _most_blocks(group.kv_cache_spec, vllm_config) for group in groups
     )
@@ -79,7 +80,7 @@ def longest_length(
     groups: Sequence[Any], vllm_config: Any, blocks: int
 ) -> int:
     """Returns the length in tokens, at most --max-model-len, of the longest
-    request that fits into these blocks; 0: none does."""
+    request that fits into these blocks; 0 if no request fits."""
     model = vllm_config.model_config
     longest: int = model.max_model_len
 
@@ -101,7 +102,7 @@ def longest_length(
 
 
 def _most_blocks(spec: Any, vllm_config: Any) -> int:
-    """Returns the most blocks of one request in a group."""
+    """Returns the most blocks that one request takes in a group."""
     most: int = spec.max_memory_usage_bytes(vllm_config)
     return -(-most // spec.page_size_bytes)
 
@@ -110,7 +111,7 @@ def tokens_per_block(
     kv_cache_config: Any, max_model_len: int, longest_request: int
 ) -> int:
     """Returns how many of a request's tokens a block holds, for a scheduler
-    that counts tokens: with one group its block size, with several the
+    that counts tokens: the block size if there is one group, otherwise the
     average over the longest request."""
     groups = kv_cache_config.kv_cache_groups
     if len(groups) == 1:
@@ -122,7 +123,7 @@ def tokens_per_block(
 @dataclasses.dataclass(frozen=True, order=True)
 class Kind:
     """A way in which groups keep KV: a token attends to `window` tokens,
-    with itself, or, if that is 0, to all."""
+    including itself, or to all tokens if `window` is 0."""
 
     block_tokens: int
     window: int
@@ -148,7 +149,8 @@ _KINDS = 4  # that fs_kv_format has room for
 
 
 def shape(groups: Sequence[Any], vllm_config: Any) -> Shape:
-    """By the rules of vLLM's block managers (SingleTypeKVCacheManager)."""
+    """Returns the blocks that a request takes, by the rules of vLLM's block
+    managers (SingleTypeKVCacheManager)."""
     counts: collections.Counter[Kind] = collections.Counter()
     states = 0
     for group in groups:
@@ -172,9 +174,9 @@ def shape(groups: Sequence[Any], vllm_config: Any) -> Shape:
 
 
 def _kind(spec: Any, vllm_config: Any) -> tuple[Kind | None, int]:
-    """Returns how a group keeps tokens, and the number of its blocks that
-    hold none."""
-    # All layers of a group that differ in size keep the same tokens.
+    """Returns how a group keeps tokens, and the number of its blocks that hold
+    no tokens."""
+    # The layers of a group keep the same tokens even if they differ in size.
     spec = next(iter(getattr(spec, "kv_cache_specs", {}).values()), spec)
     block: int = spec.block_size
     types = {cls.__name__ for cls in type(spec).__mro__}
@@ -185,11 +187,12 @@ def _kind(spec: Any, vllm_config: Any) -> tuple[Kind | None, int]:
         # A chunk begins with a block.
         return Kind(block, max(1, spec.attention_chunk_size - block + 1)), 0
     if "MambaSpec" in types and spec.mamba_cache_mode != "align":
-        # A state behind each block, of which the last is kept.
+        # There is a state behind each block, and the last state is kept.
         return Kind(block, 1), spec.num_speculative_blocks
     if "FullAttentionSpec" in types:
         return Kind(block, 0), 0
-    # A number that depends on no length: states, an encoder's tokens, rings.
+    # The number does not depend on the length: states, an encoder's tokens,
+    # rings.
     return None, _most_blocks(spec, vllm_config)
 
 
@@ -207,7 +210,7 @@ class Taken:
 
 
 def taken(kv_cache_config: Any, vllm_config: Any) -> list[Taken]:
-    """Returns the blocks of each group."""
+    """Returns, for each group, the blocks that a request needs to be let in."""
     return [
         _taken(group.kv_cache_spec, vllm_config)
         for group in kv_cache_config.kv_cache_groups

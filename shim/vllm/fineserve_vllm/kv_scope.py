@@ -31,7 +31,8 @@ class Scope(Protocol):
     def end(self) -> None: ...
 
 
-# PyTorch's pools that KV segments came from, kept until the process ends.
+# PyTorch's memory pools that KV segments came from, kept until the process
+# ends.
 _pools: list[Any] = []
 
 _undo: Callable[[], None] | None = None
@@ -69,7 +70,7 @@ def install(shim: Scope, before: BeforeAllocation | None = None) -> None:
 
 
 def uninstall() -> None:
-    """Restores vLLM for what is built from now on."""
+    """Restores vLLM for every worker built from now on."""
     global _undo
     if _undo is not None:
         _undo()
@@ -77,9 +78,9 @@ def uninstall() -> None:
 
 
 def _mark(worker: Any, shim: Scope, ours: bool) -> None:
-    """Puts the KV allocation of one worker into a scope. Workers that have no
-    such context (the CPU's) are left alone. `ours`: the KV cache is a view,
-    which vLLM's cumem allocator must not map."""
+    """Puts the KV allocation of one worker into a scope. Leaves workers without
+    such a context (the CPU's) alone. `ours`: the KV cache is a view, which
+    vLLM's cumem allocator must not map."""
     original: Callable[..., Any] | None = getattr(worker, _CONTEXT, None)
     if original is None:
         return
@@ -95,7 +96,8 @@ def _mark(worker: Any, shim: Scope, ours: bool) -> None:
 
 @contextlib.contextmanager
 def scope(inner: Any, shim: Scope) -> Iterator[None]:
-    """PyTorch's allocations within `inner` are KV, in segments of their own."""
+    """Marks PyTorch's allocations within `inner` as KV, and gives them separate
+    segments."""
     shim.begin()
     try:
         with inner, _fresh_segments(inner):
@@ -105,9 +107,9 @@ def scope(inner: Any, shim: Scope) -> Iterator[None]:
 
 
 def _fresh_segments(inner: Any) -> Any:
-    """Makes PyTorch's allocator use a new pool: otherwise it serves from cached
-    segments, which it allocated before the scope. A context that vLLM made (for
-    its cumem allocator) already has one."""
+    """Makes PyTorch's allocator use a new pool, because it would otherwise
+    serve from cached segments that it allocated before the scope. A context
+    that vLLM made (for its cumem allocator) already has a new pool."""
     if type(inner) is not contextlib.nullcontext:
         return contextlib.nullcontext()
     torch = sys.modules.get("torch")

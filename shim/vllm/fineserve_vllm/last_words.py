@@ -14,15 +14,17 @@ import pathlib
 import sys
 from types import TracebackType
 
-# Environment of all but the first: the path of the file.
+# Environment variable of all processes but the first: the path of the file.
 _PATH = "FINESERVE_REFUSAL_FILE"
 _BEGINNING = "FineServe: "
-# Loggers that say why a process does not start, whose handlers vLLM leaves alone.
+# Loggers that report why a process does not start, whose handlers vLLM leaves
+# alone.
 _LOGGERS = ("vllm.v1.engine.core", "vllm.v1.executor.multiproc_executor")
 
 
 def install() -> None:
-    """For this process and those that it forks; once."""
+    """Installs the handler in this process and in those that it forks. Call it
+    once."""
     if _PATH not in os.environ:
         _say_last()
     refusals = _Refusals(pathlib.Path(os.environ[_PATH]))
@@ -31,7 +33,8 @@ def install() -> None:
 
 
 class _Refusals(logging.Handler):
-    """Writes down why this process does not start: what vLLM logs of it."""
+    """Writes down why this process does not start, from what vLLM logs about
+    it."""
 
     def __init__(self, path: pathlib.Path) -> None:
         super().__init__()

@@ -20,8 +20,8 @@ def watch(
     wake: Callable[[], None],
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wakes the engine when leases may have changed; it may be idle. A daemon
-    that was lost may be found again. Does not return: without it an idle engine
+    """Wakes the engine, which may be idle, when leases may have changed. A lost
+    daemon may be found again. Does not return: without this loop an idle engine
     neither gives slabs back nor leaves the GPU."""
     failing = False
     while True:
@@ -32,7 +32,7 @@ def watch(
             if not failing:
                 _log.warning("%s: leases do not change until it ends", error)
             failing, changed = True, False
-            # NO_DAEMON comes after the timeout, other errors at once.
+            # NO_DAEMON is raised only after the timeout, other errors at once.
             if error.code != kv_abi.Error.NO_DAEMON:
                 pause(_WAIT_MS / 1000)
         if changed:

@@ -21,8 +21,8 @@ from fineserve_vllm.pool import LeasedBlockPool
 
 _log = logger(__name__)
 
-# Limit on the wait for wanted slabs. Heuristic: slabs that another engine has
-# to spare come within milliseconds, and to load a request again takes longer.
+# Limit on the wait for wanted slabs. Heuristic: slabs that another engine can
+# spare come within milliseconds, and loading a request again takes longer.
 _PATIENCE_S = 0.1
 
 # Names from vLLM's RequestStatus.
@@ -31,8 +31,8 @@ _WAITING = ("WAITING", "PREEMPTED")
 
 
 class LoadedRequests:
-    """The loaded requests of one scheduler. Confined to its thread, with the
-    pool's lock held."""
+    """The loaded requests of one scheduler. Confined to the scheduler's thread,
+    with the pool's lock held."""
 
     def __init__(
         self,
@@ -49,7 +49,8 @@ class LoadedRequests:
 
     def step_built(self, output: Any) -> int:
         """Called with each output of schedule(). Returns how many requests have
-        let their blocks go: one at most, while nothing else moves."""
+        let their blocks go: at most one, and only while nothing else makes
+        progress."""
         victim = None
         if output.total_num_scheduled_tokens == 0:
             victim = self._victim()
@@ -65,8 +66,9 @@ class LoadedRequests:
         return 1
 
     def _victim(self) -> Any:
-        """The request that came last of those that only blocks are missing to;
-        None if something else still moves, or if it would not help."""
+        """Returns the request that came last among those that lack nothing but
+        blocks; None if something else still makes progress, or if letting go
+        would not help."""
         scheduler = self._scheduler
         if scheduler.running:  # these can be preempted
             return None
@@ -78,8 +80,9 @@ class LoadedRequests:
                 return None  # comes to an end by itself
         if len(loaded) > 1 or (loaded and self._keeps_a_slab(loaded[0])):
             return loaded[-1]
-        # The only one has what blocks there are, and its slabs stay: it gets
-        # the rest of its floor as soon as the other slabs are back.
+        # The only loaded request has all the blocks there are, and its slabs
+        # stay: it gets the rest of its floor as soon as the other slabs are
+        # back.
         return None
 
     def _is_loaded(self, request: Any) -> bool:
@@ -100,9 +103,9 @@ class LoadedRequests:
         )
 
     def _let_go(self, request: Any) -> None:
-        """Does to a waiting request as _preempt_request does to a running
-        one. This one keeps its status: if it has never run, no worker has a
-        request to resume."""
+        """Does to a waiting request what _preempt_request does to a running
+        one. The waiting request keeps its status: if it has never run, no
+        worker has a request to resume."""
         scheduler = self._scheduler
         if request.status.name == _LOADING:  # vLLM takes note of what came
             scheduler._handle_blocked_waiting_request(request)
@@ -118,7 +121,8 @@ class LoadedRequests:
 
 
 def watch(scheduler: Any, pool: LeasedBlockPool) -> LoadedRequests | None:
-    """None for a scheduler that loads no requests from the host."""
+    """Returns the loaded requests of a scheduler; None if it loads no requests
+    from outside."""
     if not transfers.loads_requests(scheduler):
         return None
     return LoadedRequests(scheduler, pool)

@@ -6,6 +6,6 @@ import logging
 
 
 def logger(name: str) -> logging.Logger:
-    """A logger under vLLM's own, the only one that vLLM gives a handler and the
-    level of VLLM_LOGGING_LEVEL."""
+    """Returns a logger below vLLM's own, the only one to which vLLM gives a
+    handler and the level of VLLM_LOGGING_LEVEL."""
     return logging.getLogger(f"vllm.{name}")

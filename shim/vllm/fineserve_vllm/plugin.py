@@ -111,7 +111,8 @@ def _use_view(shim: kv_abi.Shim) -> None:
 
 
 def _go_without_view(shim: kv_abi.Shim) -> None:
-    """Before the scheduler is built, and the KV cache allocated."""
+    """Makes the engine run without a view. Called before the scheduler is built
+    and the KV cache is allocated."""
     uninstall()
     kv_scope.uninstall()
     kv_scope.install(shim)
@@ -160,7 +161,8 @@ def install(
 
 
 def uninstall() -> None:
-    """Restores vLLM's scheduler and worker for what is built from now on."""
+    """Restores vLLM's scheduler and worker for every engine built from now
+    on."""
     global _engine_core_wrapped
     while _undo:
         _undo.pop()()
@@ -169,12 +171,13 @@ def uninstall() -> None:
 
 
 def leases_of(scheduler: Any) -> EngineLeases | None:
-    """The leases of a Scheduler; None if it was built without."""
+    """Returns the leases of a Scheduler; None if it was built without
+    leases."""
     return getattr(scheduler, _LEASES, None)
 
 
 def _all_engines() -> list[EngineLeases]:
-    """Those of this process: with a view there is one."""
+    """Returns the engines of this process; with a view there is only one."""
     with _engines_lock:
         return list(_engines)
 
@@ -188,9 +191,9 @@ def wake_all() -> None:
 def _fence_for(
     vllm_config: Any, finish_ranks: Callable[[], None] | None
 ) -> StepFence:
-    """A step is processed when the tokens of one worker are there: what other
-    workers, a drafter and the move of a state write then is over one step
-    later."""
+    """Returns the fence for an engine. A step counts as processed when the
+    tokens of one worker are there; what other workers, a drafter and the move
+    of a state still write then ends one step later."""
     if finish_ranks is not None and ranks.has_ranks(vllm_config):
         return StepFence(finish=finish_ranks)
     if support.step_writes_after_its_tokens(vllm_config):
@@ -199,25 +202,26 @@ def _fence_for(
 
 
 def suspend_all() -> None:
-    """Takes the KV cache of this process down; see EngineLeases.suspend()."""
+    """Suspends the KV cache of this process; see EngineLeases.suspend()."""
     for engine in _all_engines():
         engine.suspend()
 
 
 def resume_all() -> bool:
-    """Builds the KV cache up again; see EngineLeases.resume()."""
+    """Resumes the KV cache of this process; see EngineLeases.resume()."""
     return any([engine.resume() for engine in _all_engines()])
 
 
 def _finish_device(device: int | None = None) -> None:
-    """By default the one of this thread."""
+    """Waits until a device has finished; by default this thread's device."""
     import torch
 
     torch.cuda.synchronize(device)
 
 
 def _this_device() -> int | None:
-    """PyTorch's, of this thread; None before there is one."""
+    """Returns PyTorch's current device in this thread; None before there is
+    one."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None

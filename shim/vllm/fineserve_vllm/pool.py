@@ -112,9 +112,8 @@ class LeasedBlockPool(BlockPool):
         self.num_gpu_blocks = 1  # the null block
         self.apply(grants.poll())
 
-    # The bench (bench/vllm/blockpool_bench.py) decided how it is written: the
-    # lock, super() and passing arguments through cost as much as freeing a
-    # block.
+    # The bench (bench/vllm/blockpool_bench.py) decided how this is written: the
+    # lock, super() and forwarding arguments cost as much as freeing a block.
     def free_blocks(self, ordered_blocks: Iterable[KVCacheBlock]) -> None:
         if self.held_by_scheduler.now:
             BlockPool.free_blocks(self, ordered_blocks)
@@ -154,12 +153,12 @@ class LeasedBlockPool(BlockPool):
 
     @property
     def linked(self) -> frozenset[int]:
-        """The slabs that blocks are allocated from, by view index."""
+        """Returns the slabs that blocks are allocated from, by view index."""
         return frozenset(self._linked)
 
     @property
     def leaving(self) -> frozenset[int]:
-        """The slabs that were asked back and have not been returned."""
+        """Returns the slabs that were asked back and have not been returned."""
         return frozenset(self._leaving)
 
     def holds(self, index: int) -> bool:
@@ -168,26 +167,30 @@ class LeasedBlockPool(BlockPool):
 
     @property
     def used_blocks(self) -> int:
-        """Blocks of requests, those in leaving slabs included."""
+        """Returns the number of blocks that requests use, including those in
+        leaving slabs."""
         return self.num_gpu_blocks - 1 - self.get_num_free_blocks()
 
     def used_in_leaving(self, index: int) -> frozenset[int]:
-        """The block ids that keep a leaving slab from being drained."""
+        """Returns the ids of the blocks that keep a leaving slab from being
+        drained."""
         return frozenset(self._leaving[index].used)
 
     def wanted_slabs(self, room: int) -> int:
-        """The slabs that are leaving, whose blocks cannot be handed out again,
-        and slabs for the other used blocks and `room` more blocks."""
+        """Returns how many slabs to want: the leaving slabs, whose blocks
+        cannot be handed out again, and slabs for the other used blocks and
+        `room` more blocks."""
         staying = self.used_blocks - len(self._leaving_slab_of)
         wanted = len(self._leaving) + self.slabs_for(staying + room)
         return min(wanted, len(self._slabs))
 
     def slabs_for(self, block_count: int) -> int:
-        """Returns how many slabs hold this many blocks, at most all slabs."""
+        """Returns how many slabs hold this many blocks; at most the number of
+        all slabs."""
         return min(-(-block_count // self._smallest_slab), len(self._slabs))
 
     def apply(self, changes: Changes) -> None:
-        """Grows and shrinks the pool by what has changed."""
+        """Grows and shrinks the pool according to the changes."""
         for index in changes.leased:
             if index in self._linked or index in self._leaving:
                 raise ValueError(f"slab {index} was leased twice")
@@ -248,15 +251,15 @@ class LeasedBlockPool(BlockPool):
 
     def _evict_used_in_leaving(self) -> None:
         """Keeps requests from joining used blocks of leaving slabs through the
-        prefix cache, which could delay the return forever. It is repeated
-        because running requests cache the blocks that they fill."""
+        prefix cache, which could delay the return forever. This must be
+        repeated because running requests cache the blocks that they fill."""
         for block_id in self._leaving_slab_of:
             block = self.blocks[block_id]
             if block.block_hash is not None:
                 self._maybe_evict_cached_block(block)
 
     def _block_left(self, block: KVCacheBlock) -> None:
-        """A used block of a leaving slab has been freed."""
+        """Called when a used block of a leaving slab has been freed."""
         self._forget(block)
         self.num_gpu_blocks -= 1
         leaving = self._leaving[self._leaving_slab_of.pop(block.block_id)]

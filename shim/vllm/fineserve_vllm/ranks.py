@@ -22,13 +22,13 @@ _PROCESSES = "mp"
 
 
 def has_ranks(vllm_config: Any) -> bool:
-    """Returns True if the workers are other processes than the scheduler's."""
+    """Returns True if the workers run in other processes than the scheduler."""
     backend = vllm_config.parallel_config.distributed_executor_backend
     return bool(backend == _PROCESSES)
 
 
 class Ranks:
-    """The workers of one engine, in its scheduler's process."""
+    """The workers of one engine, seen from its scheduler's process."""
 
     def __init__(self) -> None:
         self._executor: Any = None
@@ -65,8 +65,8 @@ class Ranks:
         return self._executor is not None
 
     def join(self, shim: kv_abi.Shim) -> kv_abi.Geometry:
-        """Activates the views of all workers and takes over their blocks. The
-        scheduler's pool uses leased blocks only."""
+        """Activates the views of all workers and takes over their blocks. From
+        then on the scheduler's pool uses leased blocks only."""
         ranks: list[bytes] = self._executor.collective_rpc(activate)
         geometry = shim.join_ranks(ranks)
         shim.follow(ranks[0])
@@ -74,12 +74,13 @@ class Ranks:
         return geometry
 
     def finish(self) -> None:
-        """Waits until all devices have done what they were given."""
+        """Waits until all devices have finished the work that they were
+        given."""
         self._executor.collective_rpc(synchronize)
 
     @property
     def executor(self) -> Any:
-        """vLLM's, which calls the workers."""
+        """Returns vLLM's executor, which calls the workers."""
         return self._executor
 
     def suspend(self) -> None:
@@ -102,8 +103,8 @@ class Ranks:
         _raise_first(refused)
 
     def leave(self) -> None:
-        """Suspends the views of all workers, so that their memory can leave.
-        The daemon calls back all of them if one cannot."""
+        """Suspends the views of all workers, so that their memory can leave. If
+        a worker cannot, the daemon calls all of them back."""
         for why in self._executor.collective_rpc(leave):
             if why is not None:
                 _log.warning("%s", why)
@@ -116,8 +117,8 @@ class Ranks:
 
 @contextlib.contextmanager
 def _blocks_not_overridden(cache_config: Any) -> Iterator[None]:
-    """vLLM applies --num-gpu-blocks-override here; with a view it is a cap,
-    which each worker has sent to its daemon (start.py)."""
+    """Hides --num-gpu-blocks-override, which vLLM would apply here. With a view
+    it is a cap, which each worker has sent to its daemon (start.py)."""
     asked = cache_config.num_gpu_blocks_override
     cache_config.num_gpu_blocks_override = None
     try:
@@ -147,7 +148,8 @@ def suspend(worker: Any) -> str | None:
 
 
 def resume(worker: Any) -> str | None:
-    """Returns why it cannot; None, too, if it is not suspended."""
+    """Returns why the worker cannot resume; None if it could, or if it is not
+    suspended."""
     try:
         kv_abi.Shim().resume()
     except kv_abi.KvError as error:

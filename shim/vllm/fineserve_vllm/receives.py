@@ -25,8 +25,8 @@ _log = logger(__name__)
 
 
 class Receives:
-    """The reads of one scheduler's worker. Confined to its thread, with the
-    pool's lock held."""
+    """The reads of one scheduler's worker. Confined to the scheduler's thread,
+    with the pool's lock held."""
 
     def __init__(self) -> None:
         self._reads: dict[str, set[int]] = {}  # blocks by request
@@ -48,7 +48,8 @@ class Receives:
         failed = set(result.failed_recving or ())
         for request in result.finished_recving or ():
             blocks = self._reads.pop(request, set())
-            # Without names of failed requests, there are those of blocks.
+            # If the names of failed requests are missing, the failed blocks are
+            # named.
             if blocks and (
                 request in failed
                 or not blocks.isdisjoint(result.invalid_block_ids)
@@ -65,5 +66,5 @@ class Receives:
         )
 
     def blocks(self) -> set[int]:
-        """Those that may still be written."""
+        """Returns the blocks that reads may still write."""
         return self._failed.union(*self._reads.values())

@@ -18,7 +18,8 @@ _FACTORY = "vllm.distributed.kv_transfer.kv_connector.factory"
 
 
 class Registration:
-    """That of one worker, in whose process the view is activated."""
+    """The connector's registration of one worker, in whose process the view is
+    activated."""
 
     def __init__(self) -> None:
         self._pending: list[Callable[[], None]] = []

@@ -1,4 +1,4 @@
-"""Leases from the daemon, through the preloaded shim."""
+"""Takes leases from the daemon, through the preloaded shim."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class ShimGrants:
         self._stop(self._shim.suspend)
 
     def _stop(self, suspend: Callable[[], None]) -> None:
-        # First, so that the thread that waits for changes does not take this
-        # for the view's end: see wait_for_change().
+        # Cleared first, so that the thread that waits for changes does not take
+        # the suspension for the end of the view: see wait_for_change().
         self._active.clear()
         self._suspensions += 1
         try:
@@ -115,10 +115,10 @@ class ShimGrants:
 
     def wait_for_change(self, timeout_ms: int) -> bool:
         """Sleeps until there may be something to poll, until the timeout, or
-        until the view is suspended. While the engine is away, until it is
-        back."""
-        # Read while the view is still active if it turns out to be: suspend()
-        # counts after it has said that it is not.
+        until the view is suspended. While the engine is away, sleeps until it
+        is back."""
+        # Read first: if the view turns out to be active, this value is from
+        # before any later suspend(), which clears `active` before it counts.
         suspensions = self._suspensions
         try:
             if self.active or self.presence != kv_abi.Presence.AWAY:
@@ -139,9 +139,9 @@ class ShimGrants:
 
 
 class GroupGrants(ShimGrants):
-    """The same for an engine that spans GPUs. It leaves them with all of its
-    workers, which are called, and takes their blocks over again once all of
-    them are back."""
+    """ShimGrants for an engine that spans GPUs. The engine leaves them together
+    with all its workers, which are called, and takes over the workers' blocks
+    again once all workers are back."""
 
     def __init__(
         self,
@@ -159,7 +159,8 @@ class GroupGrants(ShimGrants):
         try:
             self._workers.suspend()
         except RuntimeError as failure:
-            # Its leases have ended, and its blocks must not be used any longer.
+            # The engine's leases have ended, and its blocks must not be used
+            # from now on.
             raise SystemExit(
                 f"FineServe: the engine ends, because a worker could not fall "
                 f"asleep ({failure})"
@@ -179,7 +180,7 @@ class GroupGrants(ShimGrants):
         self._workers.leave()
 
     def came_back(self) -> bool:
-        # Some of them may have no room, and all leave again.
+        # Some workers may have no room; then all of them leave again.
         if self.presence == kv_abi.Presence.ASKED_TO_LEAVE:
             self._leave_again()
             return False
@@ -203,8 +204,8 @@ class GroupGrants(ShimGrants):
             self._workers.leave()
 
     def wait_for_change(self, timeout_ms: int) -> bool:
-        """As there; true, too, after the timeout, if some workers may be back:
-        the pool looks."""
+        """Does what ShimGrants.wait_for_change() does. Also returns True after
+        the timeout if some workers may be back: the pool then looks."""
         changed = super().wait_for_change(timeout_ms)
         return changed or (
             self._left and self.presence != kv_abi.Presence.AWAY

@@ -21,25 +21,25 @@ _log = logger(__name__)
 
 _TAG = "kv_cache"
 
-# The last words of a worker that is asleep.
+# The error of a worker that is asleep but finds that memory usage grew.
 _OTHERS_TOOK = "Memory usage increased after sleeping."
 
 
 @dataclasses.dataclass(frozen=True)
 class Kv:
-    """Suspends and resumes the KV cache of this process's engine. Both raise
-    without having changed anything, and do nothing where nothing is to be
-    done; resume then returns False."""
+    """Suspends and resumes the KV cache of this process's engine. If one of
+    them raises, it has changed nothing. Both do nothing if there is nothing to
+    do; resume then returns False."""
 
     suspend: Callable[[], None]
     resume: Callable[[], bool]
 
 
 def wrap(worker: Any, kv: Kv) -> None:
-    """Makes one worker take its KV cache along. A worker that cannot sleep (the
-    CPU's) is left alone. Where the workers are processes of their own, `worker`
-    is the executor that calls them, from the process that runs their block
-    pool; a worker itself then has no KV cache to suspend."""
+    """Makes one worker suspend and resume its KV cache with the rest. A worker
+    that cannot sleep (the CPU's) is left alone. If the workers are separate
+    processes, `worker` is the executor that calls them, in the process that
+    runs their block pool; a worker itself then has no KV cache to suspend."""
     for name, wrapper in (
         ("sleep", _sleep),
         ("wake_up", _wake_up),
@@ -58,12 +58,14 @@ def _sleep(kv: Kv, original: Callable[[int], None], level: int = 1) -> None:
         if not isinstance(error, AssertionError) or str(error) != _OTHERS_TOOK:
             _stay_awake(kv, error)
             raise
-        # vLLM compares what is free on the device, where it is not alone.
+        # vLLM compares the free memory of the device, which other processes
+        # use, too.
         _log.info("FineServe: asleep; others took more than this engine freed")
 
 
 def _stay_awake(kv: Kv, failure: BaseException) -> None:
-    """vLLM takes a worker that failed to fall asleep for awake."""
+    """Resumes the KV cache, because vLLM takes a worker that failed to fall
+    asleep for awake."""
     try:
         kv.resume()
     except Exception as refusal:
@@ -78,7 +80,8 @@ def _wake_up(
     original: Callable[[list[str] | None], None],
     tags: list[str] | None = None,
 ) -> None:
-    """First the KV cache: if it is refused, all stays asleep."""
+    """Resumes the KV cache first: if that is refused, everything stays
+    asleep."""
     resumed = (tags is None or _TAG in tags) and kv.resume()
     try:
         original(tags)

@@ -25,16 +25,17 @@ from fineserve_vllm.view_format import GRANULARITY, ViewFormat
 
 _log = logger(__name__)
 
-# Share of the device: vLLM's check of the free memory passes.
+# Share of the device that is small enough for vLLM's check of the free memory
+# to pass.
 _NEXT_TO_NOTHING = 1e-9
 
-# A smaller allocation gets a part of a segment of PyTorch's (kMinLargeAlloc),
-# which is no view.
+# PyTorch puts a smaller allocation into a part of a segment (kMinLargeAlloc),
+# which is not a view.
 _OWN_SEGMENT = 10 << 20  # bytes
 
 _BLOCKS_OUTERMOST = "BL"  # layouts whose name begins so
 
-# (bytes of the device, bytes of this process without its KV cache)
+# Returns (bytes of the device, bytes of this process without its KV cache).
 Memory = Callable[[], tuple[int, int]]
 
 
@@ -63,7 +64,8 @@ class Size:
 
 @dataclasses.dataclass(frozen=True)
 class Cap:
-    """The most blocks that the engine may lease, and the flag it comes from."""
+    """The most blocks that the engine may lease, and the flag that the number
+    comes from."""
 
     blocks: int
     flag: str
@@ -120,8 +122,8 @@ class Start:
         return lambda: setattr(wrapper, "init_device", original)
 
     def _has_no_pool(self, vllm_config: Any) -> bool:
-        """Returns True if the engine goes without a view. Workers that are
-        processes of their own could not agree on it."""
+        """Returns True if the engine runs without a view, because there is no
+        pool. Workers in separate processes could not agree on that."""
         if (
             self._go_without is None
             or kv_abi.view_is_required()
@@ -142,8 +144,8 @@ class Start:
         return False
 
     def prepare(self, worker: Any, vllm_config: Any) -> None:
-        """Answers in the worker's place what vLLM asks it before it allocates
-        the KV cache."""
+        """Answers, in the worker's place, the questions that vLLM asks before
+        it allocates the KV cache."""
         layouts = worker.get_supported_kv_cache_layouts
         profile = worker.determine_available_memory
 
@@ -175,7 +177,7 @@ class Start:
         else:
             size = _bytes_by_layer(pool, groups)
         _require_segment(size, pool)
-        # vLLM then does not measure what is free.
+        # Makes vLLM skip the measurement of free memory.
         cache_config.kv_cache_memory_bytes = size
         return size
 
@@ -259,8 +261,8 @@ class Start:
 
 def offered(layouts: list[str], connector: bool) -> list[str]:
     """Returns a worker's answer when vLLM asks for its layouts. A connector
-    prefers a plane per layer, for which a slab needs a granule each; it is
-    content with a block in one piece if nothing else is on offer."""
+    prefers a plane per layer, which takes a granule of the slab for each layer,
+    but it accepts blocks in one piece if no other layout is offered."""
     ours = in_our_order(layouts)
     if not connector or "VLLM_KV_CACHE_LAYOUT" in os.environ:
         return ours
@@ -269,9 +271,9 @@ def offered(layouts: list[str], connector: bool) -> list[str]:
 
 
 def in_our_order(layouts: list[str]) -> list[str]:
-    """Puts the layouts first that keep a block of all layers in one piece, so
-    that a slab of any size holds whole blocks; the order within a block stays
-    the one that the attention backend prefers. VLLM_KV_CACHE_LAYOUT wins."""
+    """Sorts the layouts that keep a block of all layers in one piece to the
+    front, so that a slab of any size holds whole blocks. Within a block, keeps
+    the order that the attention backend prefers. VLLM_KV_CACHE_LAYOUT wins."""
     within = layouts[0].replace("L", "").replace("B", "")
     return sorted(
         layouts,
@@ -295,10 +297,11 @@ def _memory_check_off(cache_config: Any) -> Iterator[None]:
 def _require_room(
     pool: kv_abi.Pool, groups: Sequence[Any], vllm_config: Any
 ) -> None:
-    """Raises RuntimeError if the pool cannot hold the longest request. vLLM
-    would advise to raise --gpu-memory-utilization."""
+    """Raises RuntimeError if the pool cannot hold the longest request. vLLM's
+    own error would advise raising --gpu-memory-utilization."""
     model = vllm_config.model_config
-    # None: view_format says so. -1: it is shortened to what fits.
+    # Without groups, view_format reports the error. If the length is -1, it is
+    # shortened to what fits.
     if not groups or model.original_max_model_len == -1:
         return
     most = pool.slab_count * pool.slab_bytes
@@ -315,7 +318,8 @@ def _require_room(
 
 
 def _require_segment(size: int, pool: kv_abi.Pool) -> None:
-    """Raises RuntimeError for a view that PyTorch would not allocate alone."""
+    """Raises RuntimeError for a view that PyTorch would not allocate in its own
+    segment."""
     if size < _OWN_SEGMENT:
         raise RuntimeError(
             f"FineServe: PyTorch allocates a KV cache of less than "
@@ -333,8 +337,9 @@ def _blocks_in_one_piece(cache_config: Any) -> bool:
 def _whole_blocks(
     pool: kv_abi.Pool, groups: Sequence[Any], cache_config: Any
 ) -> int:
-    """The blocks that a pool holds at least, wherever they straddle two slabs,
-    as the daemon counts a floor (SlabLayout::LeastBlocks)."""
+    """Returns the least number of whole blocks that a pool holds, wherever
+    blocks straddle two slabs. The daemon counts a floor in the same way
+    (SlabLayout::LeastBlocks)."""
     if _blocks_in_one_piece(cache_config):
         page, plane_bytes = kv_groups.block_bytes(groups), pool.slab_bytes
     else:
@@ -349,14 +354,15 @@ def _planes(groups: Sequence[Any]) -> int:
 
 
 def _plane_granules(pool: kv_abi.Pool, groups: Sequence[Any]) -> int:
-    """Returns the granules of each plane in a slab, with a plane per layer."""
+    """Returns the number of granules that each plane has in a slab, with a
+    plane per layer."""
     return pool.slab_bytes // pool.granule_bytes // _planes(groups)
 
 
 def _bytes_by_layer(pool: kv_abi.Pool, groups: Sequence[Any]) -> int:
-    """With a plane per layer; the planes of groups are the same ones. Each
-    begins on a granule, so it may be a little longer than the pool's share of
-    it."""
+    """Returns the bytes of a view with a plane per layer; all groups use the
+    same planes. Each plane begins on a granule, so it may be a little longer
+    than its share of the pool."""
     pages = {page for group in groups for page in kv_groups.pages(group)}
     if len(pages) != 1:  # view_format says what is wrong, later
         return (pool.slab_count + 1) * pool.slab_bytes

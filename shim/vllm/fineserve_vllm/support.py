@@ -15,8 +15,8 @@ _DRAFT_FROM_TOKENS = ("ngram", "ngram_gpu", "suffix")
 def step_writes_after_its_tokens(vllm_config: Any) -> bool:
     """Returns True if a step may write KV after its tokens are there
     (fence.py)."""
-    # Its work on blocks that have arrived is enqueued behind the step's tokens,
-    # or by a step that has none.
+    # The connector's work on blocks that have arrived is enqueued behind the
+    # step's tokens, or by a step that has no tokens.
     if transfers.receives(vllm_config):
         return True
     speculative = vllm_config.speculative_config
@@ -25,7 +25,7 @@ def step_writes_after_its_tokens(vllm_config: Any) -> bool:
     if speculative.method not in _DRAFT_FROM_TOKENS:
         return True
     # The second model runner then moves the state of layers that keep one
-    # (Mamba) to the block of the tokens that were accepted. Without drafts it
+    # (Mamba) to the block of the accepted tokens. Without drafts the state
     # stays where it is.
     model = vllm_config.model_config
     return bool(model.is_hybrid or model.is_attention_free)
@@ -46,7 +46,7 @@ def refuse(vllm_config: Any) -> None:
             f"FineServe: an engine on several machines is not supported yet: "
             f"set --nnodes 1 (it is {parallel.nnodes})"
         )
-    # Ranks without experts do not know of each other: vLLM sets their size to 1.
+    # Ranks without experts are independent: vLLM sets their size to 1.
     if parallel.data_parallel_size > 1 and vllm_config.model_config.is_moe:
         raise RuntimeError(
             f"FineServe: data-parallel ranks of a model with experts (MoE) are "
@@ -102,8 +102,8 @@ def _refuse_connector(vllm_config: Any, transfer: Any) -> None:
 
 
 def refuse_allocator() -> None:
-    """Raises RuntimeError for an environment that would not allocate the KV
-    cache by cuMemAlloc in one piece."""
+    """Raises RuntimeError for an environment in which the KV cache would not be
+    allocated by one cuMemAlloc."""
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         if "expandable_segments:True" in os.environ.get(name, ""):
             raise RuntimeError(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# vLLM's connectors whose transfers are known, by the names of their classes.
+# The vLLM connectors whose transfers are known, by class name.
 OFFLOADING = "OffloadingConnector"
 NIXL = "NixlPullConnector"
 NIXL_NAMES = (NIXL, "NixlConnector")  # in a configuration
@@ -24,8 +24,8 @@ _PREEMPTED = "PREEMPTED"  # of vLLM's RequestStatus
 
 
 def loads_requests(scheduler: Any) -> bool:
-    """Returns True if a scheduler's requests may get their KV from such a
-    connector."""
+    """Returns True if the requests of a scheduler may get their KV from one of
+    these connectors."""
     return type(scheduler.connector).__name__ in (OFFLOADING, NIXL)
 
 
@@ -37,15 +37,17 @@ def receives(vllm_config: Any) -> bool:
 
 
 def held_blocks(scheduler: Any) -> Callable[[], set[int]] | None:
-    """Looks up the blocks that the OffloadingConnector of a scheduler may still
-    read; None if it has none. The result contains used blocks, too."""
+    """Returns a function that looks up the blocks that the OffloadingConnector
+    of a scheduler may still read; None if the scheduler has no such connector.
+    The looked-up blocks include used ones."""
     if type(scheduler.connector).__name__ != OFFLOADING:
         return None
     books = scheduler.connector.connector_scheduler
     return lambda: set(_jobs_blocks(books)).union(_requests_blocks(books))
 
 
-# Copies of the dicts: an engine that its caller steps looks in another thread.
+# The functions below copy the dicts, because an engine that is stepped by its
+# caller looks them up in another thread.
 
 
 def _jobs_blocks(books: Any) -> Iterator[int]:
@@ -57,9 +59,8 @@ def _jobs_blocks(books: Any) -> Iterator[int]:
 
 
 def _requests_blocks(books: Any) -> Iterator[int]:
-    """Yields the blocks of requests whose last copies are not planned yet.
-    One that has been preempted starts again, and its former blocks are no
-    longer copied."""
+    """Yields the blocks of requests whose last copies are not planned yet. A
+    preempted request starts again, and its former blocks are not copied."""
     for state in list(books._req_status.values()):
         if state.finished_signaled or state.req.status.name == _PREEMPTED:
             continue

@@ -9,7 +9,8 @@ from typing import Any
 # Heuristic: the daemon reads the counts when it asks slabs back, and fsctl when
 # it runs.
 _PERIOD_S = 0.05
-# Heuristic: some 60 µs of counting, about a thousandth of the period.
+# Heuristic: counting this many blocks takes some 60 µs, about a thousandth of
+# the period.
 _BLOCKS_PER_PERIOD = 1024
 
 
@@ -28,7 +29,7 @@ class UsageReport:
         self._due = 0.0
         self._next = 0
         self._ids = [(slab.index, slab.ids) for slab in pool.grants.slabs()]
-        # By view index: the counts published, of slabs whose blocks are in use.
+        # The published counts of slabs with used blocks, by view index.
         self._published: dict[int, int] = {}
 
     def step_ended(self) -> None:

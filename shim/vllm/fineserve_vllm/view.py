@@ -121,7 +121,7 @@ class View:
         return 1 - usable / whole if whole else 0
 
     def grants_for(self, num_blocks: int) -> ShimGrants:
-        """The grants of the one block pool of this process."""
+        """Returns the grants for the one block pool of this process."""
         if self._grants is None and self.ranks.found:
             self._shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)
             geometry = self.ranks.join(self._shim)
@@ -153,7 +153,7 @@ class View:
         return self._grants
 
     def constructed(self) -> None:
-        """Activates the view: the engine is warm and its pool is leased."""
+        """Activates the view: the engine is warm, and its pool has leases."""
         grants = self._grants
         if grants is None or not self._taken:
             raise RuntimeError(

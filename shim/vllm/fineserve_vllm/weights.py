@@ -29,12 +29,13 @@ from fineserve_vllm.log import logger
 
 _log = logger(__name__)
 
-# Readers copy 16 GiB over a slow link within that.
+# Long enough for readers to copy 16 GiB over a slow link.
 _THAW_MS = 60_000
 
 _WARM = "compile_or_warm_up_model"  # the last of a start
 
-# A buffer that is computed once; other layers' names end so, too.
+# The name of a buffer that is computed once; the names of other layers' buffers
+# end in it, too.
 _CONSTANT = "cos_sin_cache"
 
 _WRITE_NO_PARAMETERS = frozenset({
@@ -113,7 +114,7 @@ def install(shim: Freezer, pools: Pools | None = None) -> None:
 
 
 def uninstall() -> None:
-    """Restores vLLM for what is built from now on."""
+    """Restores vLLM for everything built from now on."""
     global _undo
     if _undo is not None:
         _undo()
@@ -140,7 +141,7 @@ def _method(owner: Any, name: str) -> Callable[..., Any]:
 
 
 def why_not(vllm_config: Any) -> str | None:
-    """Why an engine cannot name its parameters; None if it can."""
+    """Returns why an engine cannot name its parameters; None if it can."""
     model, offload = vllm_config.model_config, vllm_config.offload_config
     if ranks.has_ranks(vllm_config):
         return "its workers are processes of their own"
@@ -154,24 +155,26 @@ def why_not(vllm_config: Any) -> str | None:
 
 
 class Pools:
-    """Those of PyTorch's allocator that models were loaded into."""
+    """The pools of PyTorch's allocator that models were loaded into."""
 
     def __init__(self) -> None:
         self._ids: set[tuple[int, int]] = set()
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Gives this thread's allocations within segments of their own."""
+        """Places this thread's allocations within the context in separate
+        segments."""
         import torch
 
         pool = torch.cuda.MemPool()
         with torch.cuda.use_mem_pool(pool):
             yield
-        # With the pool go the segments in which nothing is left.
+        # When the pool is released, its empty segments are released, too.
         self._ids.add(tuple(pool.id))
 
     def segments(self) -> list[Segment]:
-        """Returns them, and waits until none of them is written."""
+        """Returns the segments of the pools, and waits until none of them is
+        being written."""
         if not self._ids:
             return []
         import torch
@@ -192,7 +195,7 @@ class Pools:
 
 
 class Weights:
-    """The parameters of the engine of this process."""
+    """The parameters of this process's engine."""
 
     def __init__(self, shim: Freezer, pools: Pools | None = None) -> None:
         self._shim = shim
@@ -204,8 +207,8 @@ class Weights:
     def loading(
         self, why: str | None
     ) -> contextlib.AbstractContextManager[None]:
-        """A model is loaded within, whose parameters are named unless `why`
-        says why not."""
+        """Returns the context in which a model must be loaded. Its parameters
+        are named, unless `why` says why they cannot be."""
         if why is None:
             return self._pools.open()
         _log.info("FineServe: no replica can read its parameters: %s", why)
@@ -229,7 +232,7 @@ class Weights:
             yield
         finally:
             self._serves |= starts
-            # Else the next call is one of the same update.
+            # Otherwise the next call belongs to the same update.
             if self._serves and not getattr(
                 worker, "_weight_update_active", False
             ):
@@ -241,8 +244,8 @@ class Weights:
             return
         found = named(segments, spans(constants(worker)))
         free = set(holes(found))
-        # Memory that was free before is still zero: an engine that has left the
-        # GPU need not come back for it.
+        # Memory that was already free is still zero, so an engine that has left
+        # the GPU need not come back for it.
         if new := sorted(free - self._cleared):
             self._pools.clear(new)
         self._cleared = free
@@ -280,7 +283,7 @@ def constants(worker: Any) -> Iterator[tuple[str, Any]]:
 
 
 def spans(tensors: Iterable[tuple[str, Any]]) -> list[Span]:
-    """Returns the memory of each; what has gaps is left out."""
+    """Returns the memory range of each tensor; leaves out tensors with gaps."""
     return [
         (tensor.data_ptr(), tensor.numel() * tensor.element_size())
         for _, tensor in tensors
@@ -303,14 +306,14 @@ def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 def named(
     segments: Iterable[Segment], constant: Sequence[Span]
 ) -> list[Segment]:
-    """Returns those in which all that is allocated is constant, in the order of
-    the tensors: addresses differ among replicas."""
+    """Returns the segments in which everything allocated is constant, in the
+    order of the tensors, because addresses differ among replicas."""
     order = {address: i for i, (address, _) in reversed([*enumerate(constant)])}
     pieces = _merged(constant)
     found = []
     for segment in segments:
         live = [b for b in segment["blocks"] if b["state"] != "inactive"]
-        # Expandable segments are PyTorch's own mappings.
+        # Skips expandable segments, because they are PyTorch's own mappings.
         if not live or segment.get("is_expandable", False):
             continue
         if all(_contains(pieces, b["address"], b["requested_size"]) for b in live):
@@ -320,7 +323,8 @@ def named(
 
 
 def holes(segments: Iterable[Segment]) -> Iterator[Span]:
-    """Yields what is allocated to none, and the ends of blocks."""
+    """Yields the ranges that are not allocated, and the unused ends of
+    blocks."""
     for segment in segments:
         for block in segment["blocks"]:
             free = block["state"] == "inactive"
@@ -330,7 +334,7 @@ def holes(segments: Iterable[Segment]) -> Iterator[Span]:
 
 
 def _merged(constant: Sequence[Span]) -> list[tuple[int, int]]:
-    """Returns (first, end) of each range without a gap."""
+    """Returns (first, end) of each contiguous range."""
     merged: list[tuple[int, int]] = []
     for address, size in sorted(constant):
         if merged and address <= merged[-1][1]:

@@ -29,7 +29,8 @@ PATIENCE_S = 100
 
 
 class Browser:
-    """One browser with one page. Not thread-safe but for its reader thread."""
+    """One browser with one page. Not thread-safe, except for its reader
+    thread."""
 
     def __init__(self, program: str, profile: str):
         to_read, self._write = os.pipe()
@@ -155,7 +156,7 @@ class Browser:
 
 
 def carry_out(browser: Browser, line: str):
-    """Returns what the command on this line gives."""
+    """Runs the command on this line and returns its result."""
     verb, _, rest = line.partition(" ")
     if verb in ("errors", "fetched"):
         return getattr(browser, verb)
@@ -167,7 +168,8 @@ def carry_out(browser: Browser, line: str):
 
 
 def remove(folder: str) -> None:
-    """Removes the profile, into which a killed browser's children may write."""
+    """Removes the profile, retrying because a killed browser's children may
+    still write into it."""
     for _ in range(50):
         shutil.rmtree(folder, ignore_errors=True)
         if not os.path.exists(folder):

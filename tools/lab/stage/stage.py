@@ -1,5 +1,5 @@
-"""A machine of its own for a test or a bench: emulated GPUs, a runtime folder, and
-those of our programs that are started on it. Runs on Python 3.8."""
+"""A separate machine for a test or a bench: emulated GPUs, a runtime folder,
+and those of our programs that are started on it. Runs on Python 3.8."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE_S = 120
 
 
 def eventually(condition: Callable[[], Any], seconds: float = PATIENCE_S) -> bool:
-    """Whether the condition holds within that time."""
+    """Returns True if the condition becomes true within that time."""
     end = time.monotonic() + seconds
     while True:
         began = time.monotonic()
@@ -30,7 +30,8 @@ def eventually(condition: Callable[[], Any], seconds: float = PATIENCE_S) -> boo
         ended = time.monotonic()
         if ended > end:
             return False
-        # A look that starts a program is repeated less often.
+        # A condition that takes long to check, because it starts a program, is
+        # checked less often.
         time.sleep(min(0.02 + 4 * (ended - began), 0.5))
 
 
@@ -43,8 +44,9 @@ class Machine:
         folder: pathlib.Path | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
-        """A machine of its own unless `folder` is given, which stays, or the `environment`
-        of a machine that there is."""
+        """Creates a new machine with a new folder. `folder` replaces that
+        folder, and close() keeps it; `environment` is that of an existing
+        machine to use."""
         self.bin = bin_
         self._own: list[pathlib.Path] = []
         self.folder = folder or self._new_folder(None)
@@ -74,8 +76,9 @@ class Machine:
         stdout: int | None = None,
         **environment: str,
     ) -> subprocess.Popen[str]:
-        """With these variables besides the machine's. Output goes into the log of
-        that `name`; `stdout` instead into a pipe."""
+        """Starts a program with `environment` besides the machine's variables.
+        Output goes into the log called `name`; with `stdout`, standard output
+        goes there instead."""
         self._started += 1
         name = name or f"{pathlib.Path(program).name}-{self._started}"
         with self.log_path(name).open("a") as log:
@@ -110,7 +113,8 @@ class Machine:
         )
 
     def report(self, *words: str, patience_s: float = PATIENCE_S) -> Any:
-        """The output of a command of fsctl that succeeds, by --json."""
+        """Runs a command of fsctl with --json, which must succeed, and returns
+        its parsed output."""
         done = self.fsctl("--json", *words, patience_s=patience_s)
         done.check_returncode()
         return json.loads(done.stdout)
@@ -129,7 +133,8 @@ class Machine:
             self.end(process, how)
 
     def end(self, process: subprocess.Popen[str], how: signal.Signals) -> int:
-        """Returns its exit status. It is killed if it does not end in time."""
+        """Sends a process the signal `how`, waits for its end and returns its
+        exit status. Kills the process if it does not end in time."""
         process.send_signal(how)
         try:
             process.wait(60)
@@ -142,7 +147,7 @@ class Machine:
 
     @contextlib.contextmanager
     def paused(self, program: str) -> Iterator[None]:
-        """No process of a program runs in here."""
+        """Pauses all processes of a program while the context is open."""
         processes = self.named(program)
         for process in processes:
             process.send_signal(signal.SIGSTOP)
@@ -162,7 +167,8 @@ class Machine:
         return self.folder / f"{name}.log"
 
     def log(self, name: str) -> str:
-        """The output of the program of that name; empty: it has no log yet."""
+        """Returns the output of the program of that name; empty if it has no
+        log yet."""
         path = self.log_path(name)
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -215,7 +221,8 @@ def http_answer(
     fields: dict[str, str] | None = None,
     timeout: float = 60,
 ) -> tuple[int, str]:
-    """The status and body of the answer to a POST of this JSON, or to a GET."""
+    """Returns the status and body of the answer to a POST of `body` as JSON, or
+    to a GET if there is no body."""
     method = "GET" if body is None else "POST"
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     with contextlib.closing(connection):

@@ -40,7 +40,8 @@ def build(output: pathlib.Path) -> None:
             + ["-o", str(objects[-1])],
             check=True,
         )
-    # Renamed in one step: another test may be loading it.
+    # The library is renamed into place in one step, because another test may be
+    # loading it.
     unfinished = output.with_suffix(f".{os.getpid()}")
     subprocess.run(
         [*compiler[-1:], "-shared", "-o", str(unfinished), *map(str, objects)]

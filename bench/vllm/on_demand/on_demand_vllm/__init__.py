@@ -1,2 +1,2 @@
-"""Stock vLLM with a KV cache that is mapped on demand: kvcached's way, written
-from its description as the baseline of the bench `vllm`."""
+"""Stock vLLM with a KV cache that is mapped on demand. This is kvcached's
+method, written from its description as the baseline of the bench `vllm`."""

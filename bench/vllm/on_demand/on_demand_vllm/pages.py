@@ -116,7 +116,7 @@ class Pages:
 
 
 def _blocks_within(page: int, page_bytes: int) -> range:
-    """The ids of the blocks that are in one page as a whole."""
+    """Returns the ids of the blocks that lie entirely within one page."""
     return range(
         -(-page * driver.PAGE // page_bytes),
         (page + 1) * driver.PAGE // page_bytes,

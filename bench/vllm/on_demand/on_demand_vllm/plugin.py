@@ -38,7 +38,7 @@ class Kv:
         self._pool: Any = None
 
     def memory_pool(self) -> Any:
-        """A context in which PyTorch allocates the KV cache."""
+        """Returns a context in which PyTorch allocates the KV cache."""
         import torch
 
         allocator = torch._C._cuda_customAllocator(
@@ -53,7 +53,8 @@ class Kv:
     def _reserve(self, size: int, _device: int, _stream: int) -> int:
         whole = -(-size // driver.PAGE) * driver.PAGE
         address = driver.reserve(whole)
-        # Beside the KV cache PyTorch allocates something small.
+        # PyTorch also allocates something small in this pool, besides the KV
+        # cache.
         is_kv = size >= self.size
         scratch = driver.create() if is_kv else None
         for page in range(0, whole, driver.PAGE):
@@ -98,7 +99,8 @@ def _allocate_from(kv: Kv) -> None:
         )
         assert found.planes == 1, "set VLLM_KV_CACHE_LAYOUT=BLNHC"
         kv.page_bytes, kv.size = found.page_bytes, found.allocation_bytes
-        # vLLM allocates other things here in pools of their own.
+        # With other tags, vLLM allocates other things, which stay in PyTorch's
+        # usual memory.
         self.worker._maybe_get_memory_pool_context = lambda tag: (
             kv.memory_pool() if tag == "kv_cache" else contextlib.nullcontext()
         )

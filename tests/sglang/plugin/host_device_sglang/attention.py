@@ -32,14 +32,14 @@ class _Part:
     windows: torch.Tensor | None = None
 
     def visible(self, window: int) -> torch.Tensor:
-        """Returns which tokens a query sees: itself and `window` before it;
-        with -1 all before it."""
+        """Returns which tokens a query sees: itself and `window` tokens before
+        it; with -1, all tokens before it."""
         seen = self.distances >= 0
         return seen if window < 0 else seen & (self.distances <= window)
 
 
 class HostAttnBackend(TorchNativeAttnBackend):
-    """For decoders, latents among them: no cross attention."""
+    """Attention for decoders, including latents, but not cross attention."""
 
     def __init__(self, runner: Any) -> None:
         super().__init__(runner)
@@ -47,7 +47,8 @@ class HostAttnBackend(TorchNativeAttnBackend):
         self._parts: list[_Part] = []
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
-        """Reads all that the scheduler may change while the step runs."""
+        """Reads at once all that the scheduler may change while the step
+        runs."""
         super().init_forward_metadata(forward_batch)
         mode, lengths = forward_batch.forward_mode, forward_batch.seq_lens
         if mode.is_decode():
@@ -62,7 +63,8 @@ class HostAttnBackend(TorchNativeAttnBackend):
         elif mode.is_extend():
             self._parts = self._extending(forward_batch)
         if self.use_sliding_window_kv_pool:
-            # Now: the scheduler frees what leaves a window.
+            # This must be read now, because the scheduler frees what leaves a
+            # window.
             translate = self.token_to_kv_pool.translate_loc_from_full_to_swa
             self._parts = [
                 dataclasses.replace(part, windows=translate(part.slots))
@@ -72,14 +74,15 @@ class HostAttnBackend(TorchNativeAttnBackend):
             self._has_read()
 
     def init_draft(self, forward_batch: Any, step: int) -> None:
-        """For a step of a drafter that drafts a chain."""
+        """Prepares a step of a drafter that drafts a chain."""
         first = forward_batch.seq_lens + step
         self._parts = [self._following(forward_batch, first, 1)]
 
     def _has_read(self) -> None:
-        """As SGLang's runner of CUDA graphs does: the scheduler need not wait
-        for the rest of the step. Not where a drafter or SGLang's own backend of states
-        reads behind it."""
+        """Records that all shared state is read, as SGLang's runner of CUDA
+        graphs does, so that the scheduler need not wait for the rest of the
+        step. Skips this if a drafter or SGLang's own backend of states still
+        reads after it."""
         if (
             self._runner.spec_algorithm.is_none()
             and mambaish_config(self._runner.model_config) is None
@@ -91,7 +94,8 @@ class HostAttnBackend(TorchNativeAttnBackend):
     def _following(
         self, forward_batch: Any, first: torch.Tensor, count: int
     ) -> _Part:
-        """`count` queries of each request, the first one at `first`."""
+        """Returns the part for `count` queries of each request, of which the
+        first is at `first`."""
         longest = min(
             int(forward_batch.seq_lens_cpu.max()) + count,
             self.req_to_token_pool.req_to_token.shape[1],
@@ -99,7 +103,7 @@ class HostAttnBackend(TorchNativeAttnBackend):
         positions = torch.arange(longest, device=self.device)
         queries = first[:, None] + torch.arange(count, device=self.device)
         distances = queries[:, :, None] - positions
-        # Entries behind a request's end in its row belong to others.
+        # Row entries after a request's end belong to other requests.
         slots = torch.where(
             distances[:, -1] >= 0, self._slots(forward_batch, longest), 0
         )
@@ -158,7 +162,7 @@ class HostAttnBackend(TorchNativeAttnBackend):
     def _attend(
         self, queries: torch.Tensor, part: _Part, layer: Any
     ) -> torch.Tensor:
-        """Takes and gives [requests, queries, heads, width]."""
+        """Takes and returns tensors of [requests, queries, heads, width]."""
         slots = part.slots
         if part.windows is not None and self._has_window(layer):
             slots = part.windows

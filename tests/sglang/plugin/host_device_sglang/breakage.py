@@ -1,4 +1,4 @@
-"""The breakage that a test must notice: $HOST_DEVICE_BREAK."""
+"""Installs the breakage that a test must notice: $HOST_DEVICE_BREAK."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def install() -> None:
 
 
 def _leave_out_the_fence() -> None:
-    """A slab goes when its last page is free."""
+    """Makes a slab go when its last page is free, without a fence."""
     from fineserve_sglang.leased_pages import LeasedPages
 
     original = LeasedPages.return_drained
@@ -32,7 +32,8 @@ def _leave_out_the_fence() -> None:
 
 
 def _return_undrained_slabs() -> None:
-    """Slabs go when they are asked back, with pages that requests use."""
+    """Makes slabs go as soon as they are asked back, with pages that requests
+    still use."""
     from fineserve_sglang.leased_pages import LeasedPages
 
     original = LeasedPages.return_drained
@@ -46,14 +47,14 @@ def _return_undrained_slabs() -> None:
 
 
 def _leave_out_sums() -> None:
-    """A rank goes on with its own part of a sum over ranks."""
+    """Makes each rank go on with only its own part of a sum over ranks."""
     from sglang.srt.distributed.parallel_state import GroupCoordinator
 
     GroupCoordinator.all_reduce = lambda self, input_: input_.clone()
 
 
 def _forget_copies() -> None:
-    """Entries in slabs that leave are evicted although they are being copied
+    """Makes entries in leaving slabs be evicted although they are being copied
     to the host."""
     from fineserve_sglang.radix_cache import LeasedRadixCache
 

@@ -22,7 +22,8 @@ def install() -> None:
 def _convolved(
     tokens: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
 ) -> torch.Tensor:
-    """[channels, tokens], of which the first width - 1 are the state."""
+    """Takes `tokens` as [channels, tokens], of which the first width - 1 tokens
+    are the state."""
     windows = tokens.unfold(-1, weight.shape[-1], 1)
     found = (windows * weight[:, None]).sum(-1)
     return found if bias is None else found + bias[:, None]
@@ -39,7 +40,7 @@ def _read(
     conv_states: torch.Tensor,
     activation: None,
 ) -> torch.Tensor:
-    """x: [channels, tokens] of all requests."""
+    """Convolves prompts. `x`: [channels, tokens] of all requests."""
     ends = query_start_loc.tolist()
     found = []
     for i, (begin, end) in enumerate(zip(ends, ends[1:])):
@@ -60,7 +61,7 @@ def _step(
     conv_state_indices: torch.Tensor,
     **_: Any,
 ) -> torch.Tensor:
-    """x: [requests, channels], a token of each."""
+    """Convolves one token of each request. `x`: [requests, channels]."""
     tokens = torch.cat([conv_state[conv_state_indices], x[..., None]], -1)
     conv_state[conv_state_indices] = tokens[..., 1:]
     found = (tokens * weight).sum(-1)

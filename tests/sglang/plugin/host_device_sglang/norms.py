@@ -1,5 +1,5 @@
-"""Gemma 4's norms in PyTorch's operators: Triton's interpreter would take a
-minute for a prompt."""
+"""Computes Gemma 4's norms with PyTorch's operators, because Triton's
+interpreter would take a minute for a prompt."""
 
 from __future__ import annotations
 

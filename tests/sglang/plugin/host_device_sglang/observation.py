@@ -1,4 +1,4 @@
-"""Observations of a scheduler, for the tests."""
+"""Observes a scheduler for the tests."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from host_device_vllm import host_function
 
 # Number of times that a drained slab had to wait for a step in flight.
 fence_waits = 0
-# Number of its layers' steps that wrote KV into a slab that was no longer this
-# engine's, or not yet. It is looked up in the daemon's table when the write
-# happens, on the stream.
+# Number of writes of a layer's KV into a slab that this engine no longer held,
+# or did not hold yet. The slab is looked up in the daemon's table when the
+# write happens, on the stream.
 stray_writes = 0
 # Number of writes that were looked at.
 writes = 0
-# Number of parts of a slab (one layer's keys, or latents) that were not all zero
-# when this engine first wrote to them after it had leased the slab.
+# Number of parts of a slab (one layer's keys, or latents) that were not all
+# zero at this engine's first write to them after it had leased the slab.
 dirty_parts = 0
-# Copies of KV to the host and back (--enable-hierarchical-cache); those of a slab that
-# was not this engine's when they began or when they ended; tokens that came back.
+# Copies of KV to the host and back (--enable-hierarchical-cache), copies of a
+# slab that this engine did not hold when they began or ended, and tokens that
+# were loaded back.
 copies = 0
 stray_copies = 0
 loaded_tokens = 0
-# Time that leases took of the scheduler's thread, while $HOST_DEVICE_TIME is set.
+# CPU time that leases took in the scheduler's thread, while $HOST_DEVICE_TIME
+# is set.
 plugin_ns = 0
-# By leased slab: the tensors, of a layer each, whose part of it has been written to.
+# For each leased slab, the tensors (one per layer) whose part of the slab has
+# been written to.
 _written: dict[int, set[int]] = {}
 # The scheduler's LeasedPages, once the view is active.
 _leased: Any = None
@@ -91,7 +94,8 @@ def _watch_leases() -> None:
     def apply(self: Any, changes: Any) -> Any:
         global _leased
         _leased = self
-        # Ahead: pages of these slabs are handed out afterwards.
+        # This comes first, because pages of these slabs are handed out
+        # afterwards.
         _written.update((slab, set()) for slab in changes.leased)
         return original(self, changes)
 
@@ -134,7 +138,7 @@ def _watch_copies() -> None:
         self: Any, pool: Any, to: Any, slots: Any, *more: Any, **named: Any
     ) -> None:
         check = functools.partial(_check_copy, slots, self.page_size)
-        # In the copy's stream, ahead of it and behind it.
+        # Checks on the copy's stream, before and after the copy.
         host_function.enqueue(check)
         host_function.enqueue(functools.partial(time.sleep, delay_s))
         store(self, pool, to, slots, *more, **named)
@@ -160,7 +164,8 @@ def _watch_copies() -> None:
 
 
 def _check_copy(slots: Any, page: int, tensor: int | None = None) -> None:
-    """`tensor`: a layer's keys that are written to; None: all are read."""
+    """Checks the slabs of a copy. `tensor`: a layer's keys that the copy writes
+    to; None if the copy only reads."""
     global copies, stray_copies, loaded_tokens
     copies += 1
     slabs = _slabs_of(slots, page)
@@ -177,8 +182,8 @@ def _check_copy(slots: Any, page: int, tensor: int | None = None) -> None:
 
 @contextlib.contextmanager
 def _watched(pool: Any, slots: Any, tensor: Any) -> Iterator[None]:
-    """Looks at a layer's KV, in `tensor`, before and after `slots` of it are
-    written to, on the stream."""
+    """Checks a layer's KV in `tensor` before and after its `slots` are written
+    to, on the stream."""
     page = pool.page_size
     at = tensor.data_ptr()
     if any(at not in tensors for tensors in list(_written.values())):
@@ -196,7 +201,7 @@ def _slabs_of(slots: Any, page: int) -> set[int]:
 
 
 def _check_zero(slots: Any, tensor: Any, page: int) -> None:
-    """Looks at the slabs that are about to be written to."""
+    """Checks that the slabs which are about to be written to are zero."""
     global dirty_parts
     for slab in _slabs_of(slots, page):
         tensors = _written.get(slab)
@@ -222,7 +227,7 @@ def _check_leased(slots: Any, page: int) -> None:
 
 @functools.cache
 def _slab_of_page() -> list[int]:
-    """Returns the slab of each page; 0, which no engine leases, for a page
+    """Returns the slab of each page, or 0, which no engine leases, for a page
     in no slab."""
     slabs = [0] * (1 + max(s.ids.stop for s in _leased.slabs.values()))
     for slab in _leased.slabs.values():
@@ -236,13 +241,13 @@ def _table() -> Any:
     from device_kv import SlabTable
     from fineserve_vllm import kv_abi
 
-    # The first rank of several has the tables of all GPUs.
+    # If there are several ranks, the first one has the tables of all GPUs.
     rank = kv_abi.Rank.from_buffer_copy(kv_abi.Shim().rank())
     return SlabTable(bytes(rank.gpu_uuid))
 
 
 def _write_stats(scheduler: Any, path: str) -> None:
-    """Writes a line to a pipe, in each rank."""
+    """Writes a line of figures to a pipe, in each rank."""
     line = json.dumps(_stats(scheduler)) + "\n"
     assert len(line) <= select.PIPE_BUF  # in one piece
     with open(path, "w") as pipe:
@@ -275,7 +280,7 @@ def _stats(scheduler: Any) -> dict[str, Any]:
         "dirty_parts": dirty_parts,
         "copies": copies,
         "stray_copies": stray_copies,
-        # Each is looked at twice in each layer.
+        # Each token is counted twice in each layer.
         "loaded_tokens": loaded_tokens // (2 * scheduler.model_config.num_hidden_layers),
     }
     if os.environ.get("FINESERVE_VIEW"):

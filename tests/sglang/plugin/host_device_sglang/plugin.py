@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 NAME = "host"  # for --attention-backend
-# The one that SGLang insists on for some models, which is replaced by ours.
+# The backend that SGLang requires for some models; ours replaces it.
 TRITON = "triton"
 
 
@@ -36,7 +36,7 @@ def register() -> None:
     add_attention_backend_choices([NAME])
     for name in NAME, TRITON:
         register_attention_backend(name)(_attention_backend)
-    # A kernel that is compiled at run time; without it PyTorch's operators
+    # Avoids a kernel that is compiled at run time: PyTorch's operators then
     # store keys and values.
     memory_pool.can_use_store_cache = lambda *_: False
     convolution.install()
@@ -53,6 +53,6 @@ def _attention_backend(runner: Any) -> Any:
         AttnForwardMethod,
     )
 
-    # Latents are read as they are in the cache, by prompts too.
+    # Prompts, too, read latents as they are in the cache.
     AttentionBackendRegistry.register(NAME, lambda *_: AttnForwardMethod.MLA)
     return HostAttnBackend(runner)

@@ -1,7 +1,6 @@
-"""Drafts in a chain (--speculative-eagle-topk 1), judged by SGLang's own code: in place
-of its kernels that are compiled for a GPU those that it has in Triton for other
-devices, and attention in PyTorch's operators.
-"""
+"""Drafts in a chain (--speculative-eagle-topk 1), judged by SGLang's own code.
+Its kernels that are compiled for a GPU are replaced by its Triton kernels for
+other devices, and attention by PyTorch's operators."""
 
 from __future__ import annotations
 
@@ -11,7 +10,8 @@ from host_device_sglang.attention import HostAttnBackend
 
 
 class _Drafting:
-    """SGLang's container of a backend for each step of the drafter."""
+    """Replaces SGLang's container that has a backend for each step of the
+    drafter."""
 
     needs_cpu_seq_lens = True
 
@@ -24,7 +24,7 @@ class _Drafting:
 
 
 def install(name: str) -> None:
-    """`name`: of the attention backend."""
+    """Installs the replacements. `name`: the attention backend's name."""
     from sglang.kernels.ops.speculative import spec_tree, tree
     from sglang.srt.speculative.draft_utils import DraftBackendFactory
 

@@ -26,11 +26,12 @@ _LOCAL = "NIXL_INIT_AGENT"
 
 Range = tuple[int, int]  # address, bytes
 
-# Called with what a part of a read fills, ahead of that and behind it.
+# Called before and after each part of a read, with the ranges that the part
+# fills.
 observer: Callable[[Sequence[Range]], None] = lambda ranges: None
-# Reads that have begun, those that have ended, and those that ended in failure.
+# Number of reads that have begun, that have ended, and that have failed.
 begun = ended = failed = 0
-# Reads and answers that met other memory than was registered.
+# Number of reads and answers that met memory other than what was registered.
 stale = 0
 _count = threading.Lock()
 
@@ -41,7 +42,8 @@ class nixl_agent_config:  # noqa: N801
 
 
 class nixl_agent:  # noqa: N801
-    """An agent of a process. It answers others on a thread for each."""
+    """A process's agent. It answers each of the other agents on a separate
+    thread."""
 
     def __init__(self, name: str, config: Any = None) -> None:
         self.name = name
@@ -230,8 +232,8 @@ def _wait_while(name: str) -> None:
 
 
 def _ranges(rows: Any) -> list[Range]:
-    """Ranges of rows (address, bytes, device) or, from nixl 1.5 on, (address,
-    bytes, device, stride, count)."""
+    """Returns the ranges that rows describe: (address, bytes, device) or, from
+    nixl 1.5 on, (address, bytes, device, stride, count)."""
     found: list[Range] = []
     for row in rows.tolist():
         address, size, _, stride, count = row if len(row) == 5 else (*row, 0, 1)
@@ -240,8 +242,9 @@ def _ranges(rows: Any) -> list[Range]:
 
 
 class _Registered:
-    """A registration, and the memory that was behind it then: a network card
-    reads and writes that, whatever is mapped there later."""
+    """Registered ranges, and the memory that backed them at registration. A
+    network card reads and writes that memory, whatever is mapped there
+    later."""
 
     def __init__(self) -> None:
         self._ranges: dict[int, list[tuple[int, int, tuple[str, int]]]] = {}
@@ -270,8 +273,8 @@ class _Registered:
 
 
 def _behind(low: int, high: int) -> list[tuple[int, int, tuple[str, int]]]:
-    """Pieces of a range of addresses: (first, end, (file, offset of its
-    address 0))."""
+    """Returns the mapped pieces of a range of addresses: (first, end, (file,
+    file offset of address 0))."""
     found = []
     with open("/proc/self/maps") as maps:
         for line in maps:
@@ -286,7 +289,7 @@ def _behind(low: int, high: int) -> list[tuple[int, int, tuple[str, int]]]:
 def _place(
     pieces: list[tuple[int, int, tuple[str, int]]], address: int
 ) -> tuple[str, int] | None:
-    """The file and the offset behind an address."""
+    """Returns the file and the offset that back an address, or None."""
     i = bisect.bisect_right(pieces, (address, 1 << 64)) - 1
     if i < 0 or address >= pieces[i][1]:
         return None

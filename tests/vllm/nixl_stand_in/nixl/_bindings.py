@@ -1,4 +1,4 @@
-"""The names that vLLM imports of the compiled part."""
+"""The names that vLLM imports from nixl's compiled part."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Stock vLLM's GPU worker on the host: operators, Triton, attention."""
+"""Runs stock vLLM's GPU worker on the host: operators, Triton, attention."""

@@ -21,7 +21,7 @@ class HostAttentionImpl(TritonAttentionImpl):
         super().__init__(*args, **kwargs)
         plain = (
             self.alibi_slopes is None
-            # A decoder's window: back, and not forth.
+            # A decoder's window reaches back, and not forward.
             and self.sliding_window[1] <= 0
             and not self.logits_soft_cap
             and self.sinks is None

@@ -1,4 +1,5 @@
-"""The breakage that a test must notice: $HOST_DEVICE_BREAK."""
+"""Installs the breakage that a test must notice, named by
+$HOST_DEVICE_BREAK."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def install() -> None:
 
 
 def _let_loaded_requests_go() -> None:
-    """Each request lets its blocks go when it has been loaded, once."""
+    """Makes each request let its blocks go once, after it has been loaded."""
     from fineserve_vllm.engine_leases import EngineLeases
 
     original = EngineLeases.schedule_begins
@@ -46,7 +47,8 @@ def _let_loaded_requests_go() -> None:
 
 
 def _read_a_stale_block() -> None:
-    """The first request's first block is taken to be the last one's."""
+    """Makes the first request read the last request's first block as its own
+    first block."""
     from host_device_vllm.attention import HostAttentionImpl
     from host_device_vllm.latent_attention import HostLatentImpl
 
@@ -59,7 +61,8 @@ def _read_a_stale_block() -> None:
 def _read_a_stale_block_in(
     implementation: Any, name: str, with_table: Callable[[Any], Any]
 ) -> None:
-    """with_table: finds in the metadata what has the block table."""
+    """Breaks one method; `with_table` returns the part of the metadata that has
+    the block table."""
     original = getattr(implementation, name)
     place = list(inspect.signature(original).parameters).index("attn_metadata")
 
@@ -75,7 +78,8 @@ def _read_a_stale_block_in(
 
 
 def _leave_out_the_fence() -> None:
-    """A slab goes when its last block is free."""
+    """Returns a slab as soon as its last block is free, without waiting for the
+    fence."""
     from fineserve_vllm.pool import LeasedBlockPool
 
     original = LeasedBlockPool.return_drained
@@ -89,21 +93,23 @@ def _leave_out_the_fence() -> None:
 
 
 def _forget_the_connector() -> None:
-    """A slab goes though the connector still copies blocks of it."""
+    """Returns a slab although the connector still copies its blocks."""
     from fineserve_vllm import transfers
 
     transfers.held_blocks = lambda scheduler: None
 
 
 def _forget_the_drafter() -> None:
-    """A slab goes when its last step has been processed, drafter or not."""
+    """Returns a slab when its last step has been processed, even if a drafter
+    still writes."""
     from fineserve_vllm.fence import StepFence
 
     StepFence.passed = lambda self, barrier: barrier <= self.processed
 
 
 def _return_undrained_slabs() -> None:
-    """Slabs go when they are asked back, with blocks that requests use."""
+    """Returns slabs when they are asked back, although requests still use their
+    blocks."""
     from fineserve_vllm.pool import LeasedBlockPool
 
     gone: set[int] = set()
@@ -122,7 +128,7 @@ def _return_undrained_slabs() -> None:
 
 
 def _return_slabs_that_are_read_into() -> None:
-    """A slab goes though blocks of it are filled by a connector."""
+    """Returns a slab although a connector still fills its blocks."""
     from fineserve_vllm.pool import LeasedBlockPool
     from fineserve_vllm.receives import Receives
 
@@ -160,21 +166,21 @@ def _return_slabs_that_are_read_into() -> None:
 
 
 def _forget_failed_reads() -> None:
-    """A slab goes when a read into it is reported as failed."""
+    """Lets a slab go when a read into it is reported as failed."""
     from fineserve_vllm.receives import Receives
 
     Receives._keep = lambda self, blocks: None
 
 
 def _register_at_once() -> None:
-    """The connector registers the memory on which an engine starts."""
+    """Makes the connector register the memory on which the engine starts."""
     from fineserve_vllm.registration import Registration
 
     Registration.defer = lambda self, vllm_config: None
 
 
 def _leave_out_sums() -> None:
-    """A rank goes on with its own part of a sum over ranks."""
+    """Makes each rank continue with its own part of a sum over ranks."""
     from vllm.distributed.device_communicators.cuda_communicator import (
         CudaCommunicator,
     )
@@ -183,7 +189,7 @@ def _leave_out_sums() -> None:
 
 
 def _fail_to_sleep() -> None:
-    """As without host memory for the weights."""
+    """Makes sleep fail, as if there were no host memory for the weights."""
     from vllm.device_allocator.sleep_mode_backend import CuMemBackend
 
     def suspend(self: CuMemBackend, level: int = 1) -> None:

@@ -28,9 +28,9 @@ def of_prompts(
     has_initial_state: torch.Tensor,
     **unused: Any,
 ) -> torch.Tensor:
-    """x: [dim, tokens] of sequences one after the other, which begin at
-    query_start_loc; conv_states: [blocks, dim, width - 1], of which sequence s
-    has block cache_indices[s]."""
+    """x: [dim, tokens], the sequences one after another, each beginning at its
+    query_start_loc; conv_states: [blocks, dim, width - 1], where sequence s has
+    block cache_indices[s]."""
     assert bias is None and unused.get("activation") is None
     kept = weight.shape[1] - 1  # inputs before a token that matter
     starts, ends = query_start_loc[:-1], query_start_loc[1:]
@@ -40,8 +40,8 @@ def of_prompts(
     sequence = torch.searchsorted(ends.to(token.dtype), token, right=True)
 
     def before(last: torch.Tensor, its: torch.Tensor, lag: int) -> torch.Tensor:
-        """Returns, for sequences `its`, the input `lag` before `last`: [dim,
-        ...]."""
+        """Returns, for the sequences `its`, the input that is `lag` tokens
+        before `last`: [dim, ...]."""
         place = last - lag - starts[its]
         state = states[its, :, (place + kept).clamp(0, kept - 1)]
         given = x[:, (last - lag).clamp(min=0)].T

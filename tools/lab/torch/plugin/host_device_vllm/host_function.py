@@ -1,4 +1,5 @@
-"""Python that takes its turn in the current CUDA stream (cudaLaunchHostFunc)."""
+"""Runs Python functions in the order of the current CUDA stream
+(cudaLaunchHostFunc)."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 _pending: dict[int, Callable[[], None]] = {}
-# Tokens of work that has run. Its tensors are freed by the next enqueue(): on the
-# stream's thread that could wait for PyTorch's allocator, which waits for the
-# stream when memory is short.
+# Tokens of work that has run. The next enqueue() frees the work's tensors: on
+# the stream's thread, freeing could wait for PyTorch's allocator, which waits
+# for the stream when memory is short.
 _done: collections.deque[int] = collections.deque()
 _tokens = itertools.count(1)
 
@@ -28,9 +29,9 @@ def _runtime() -> Any:
 
 
 def enqueue(work: Callable[[], None]) -> None:
-    """Runs `work` on the stream's thread when what was submitted before it
-    has run. It must not wait for a stream. All objects that it refers to
-    live until then."""
+    """Runs `work` on the stream's thread once everything submitted before it
+    has run. `work` must not wait for a stream. All objects that it refers to
+    live until it has run."""
     import torch
 
     with contextlib.suppress(IndexError):  # another thread may empty it
@@ -46,8 +47,8 @@ def enqueue(work: Callable[[], None]) -> None:
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def _run(token: int) -> None:
-    """Work that fails ends the process: nothing that follows it could be
-    right."""
+    """Runs the work of a token. Work that fails ends the process, because
+    nothing after it could be right."""
     try:
         _pending[token]()
         _done.append(token)

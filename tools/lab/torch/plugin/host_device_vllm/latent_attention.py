@@ -19,7 +19,8 @@ _ops = torch.ops.host_device
 
 
 def install() -> None:
-    """Replaces the kernels that the common part calls by their names."""
+    """Replaces the kernels that the common part of MLA attention calls by
+    name."""
     from vllm import _custom_ops
     from vllm.model_executor.layers.attention import mla_attention
     from vllm.v1.attention.ops import merge_attn_states
@@ -89,7 +90,8 @@ class HostLatentImpl(TritonMLAImpl):
         rows = query.shape[0]
         each, rest = divmod(rows, decode.seq_lens.shape[0])
         assert rest == 0, "host_device: requests with as many tokens each"
-        # The last token of each request sees all keys, those before it one less.
+        # The last token of each request sees all keys, and each token before it
+        # sees one key fewer.
         fewer = torch.arange(
             1 - each,
             1,

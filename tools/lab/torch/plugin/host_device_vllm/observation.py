@@ -13,22 +13,23 @@ from host_device_vllm import host_function
 
 # Number of times that a drained slab had to wait for a step in flight.
 fence_waits = 0
-# Number of its layers' steps that wrote KV into a slab that was no longer this
-# engine's, or not yet. It is looked up in the daemon's table when the write
-# happens, on the stream.
+# Number of steps of a layer that wrote KV into a slab that this engine had not
+# leased yet, or no longer had. The slab is looked up in the daemon's table when
+# the write happens, on the stream.
 stray_writes = 0
 watched_writes = 0  # all that were looked up so
 # Number of parts of a slab (one layer's) that were not all zero when this
 # engine first wrote to them after it had leased the slab.
 dirty_parts = 0
-# Number of copies to or from the host (one of a connector's jobs each) that
-# read or wrote a slab that was no longer this engine's when they ran, or read a
-# block that is all zero: its slab has been returned, and leased again.
+# Number of copies to or from the host (each is one of a connector's jobs) that
+# used a slab that this engine no longer had when they ran, or that read an
+# all-zero block, whose slab has therefore been returned and leased again.
 stray_copies = 0
 copies = 0
-# Number of parts of reads by the stand-in for NIXL that wrote, in the same way.
+# Number of parts of reads by the stand-in for NIXL that wrote into a slab that
+# this engine no longer had.
 stray_transfers = 0
-# By leased slab: the layers whose part of it has been written to.
+# For each leased slab, the layers whose part of the slab has been written.
 _written: dict[int, set[int]] = {}
 _rank_is_active = False
 _original_activate: Callable[[Any], bytes]
@@ -62,7 +63,7 @@ def _watch_leases() -> None:
     original = LeasedBlockPool.apply
 
     def apply(self: Any, changes: Any) -> None:
-        # Ahead: blocks of these slabs are handed out afterwards.
+        # Before the original, which lets blocks of these slabs be handed out.
         _written.update((slab, set()) for slab in changes.leased)
         original(self, changes)
 
@@ -73,7 +74,7 @@ def _watch_writes() -> None:
     from host_device_vllm.attention import HostAttentionImpl
     from host_device_vllm.latent_attention import HostLatentImpl
 
-    # Behind (layer, key, value) and behind (latents, keys).
+    # The KV cache follows the arguments (layer, key, value) or (latents, keys).
     _watch(HostAttentionImpl, 3, lambda kv_cache: kv_cache)
     _watch(HostLatentImpl, 2, lambda kv_cache: kv_cache.unsqueeze(1))
 
@@ -81,15 +82,16 @@ def _watch_writes() -> None:
 def _watch(
     implementation: Any, place: int, with_heads: Callable[[Any], Any]
 ) -> None:
-    """`place`: of the KV cache and the slots among the arguments; with_heads
-    makes the KV cache [blocks, heads, tokens, content]."""
+    """Checks each update of the KV cache. `place`: position of the KV cache
+    among the arguments, which the slots follow; with_heads makes the KV cache
+    [blocks, heads, tokens, content]."""
     original = implementation.do_kv_cache_update
 
     def do_kv_cache_update(self: Any, *arguments: Any) -> None:
         kv_cache = with_heads(arguments[place])
         slots = arguments[place + 1]
         layer_at = kv_cache.data_ptr()
-        # A copy: leases are looked at by another thread too.
+        # Copies the values, because another thread also changes the leases.
         written = list(_written.values()) if _slab_of_block() else []
         if any(layer_at not in layers for layers in written):
             host_function.enqueue(
@@ -125,7 +127,7 @@ def _watch_copies() -> None:
         swap = self._swap_blocks_batch
 
         def observed(*arguments: Any, **named: Any) -> None:
-            # In the copy's stream, ahead of it and behind it.
+            # The check runs in the copy's stream, before and after the copy.
             check = functools.partial(_check_copy, blocks, writes, pages)
             host_function.enqueue(check)
             if not writes and delay_s:
@@ -166,7 +168,8 @@ def _watch_transfers() -> None:
 
 
 def _check_transfer(ranges: Sequence[tuple[int, int]]) -> None:
-    """On the thread of a read, ahead of what it writes and behind it."""
+    """Checks the leases of what a read writes. Called on the thread of the
+    read, before and after the write."""
     global stray_transfers
     from vllm.distributed.kv_transfer import get_kv_transfer_group
 
@@ -186,7 +189,7 @@ def _check_transfer(ranges: Sequence[tuple[int, int]]) -> None:
 
 
 def transfers() -> dict[str, int]:
-    """The reads of this process's worker by the stand-in for NIXL."""
+    """Returns the counts of this worker's reads by the stand-in for NIXL."""
     if "NIXL_STAND_IN" not in os.environ:
         return {}
     from nixl import _api
@@ -207,7 +210,8 @@ def _slabs_of_slots(slots: Any, block_tokens: int) -> set[int]:
 
 
 def _check_zero(slots: Any, kv_cache: Any) -> None:
-    """Looks at the slabs that are about to be written to."""
+    """Checks that a layer's part of each slab is zero before its first
+    write."""
     global dirty_parts
     for slab in _slabs_of_slots(slots, kv_cache.shape[2]):
         layers = _written.get(slab)
@@ -241,9 +245,9 @@ def _is_zero(slab: int, kv_cache: Any) -> bool:
 
 
 def _slab_of_block() -> list[int]:
-    """Returns the slab of each block; 0, which no engine leases, for a block
-    in no slab. Empty until the engine has left the memory that it warms up
-    on."""
+    """Returns the slab of each block; 0, which no engine leases, for a block in
+    no slab. The list is empty until the engine has left the memory on which it
+    warms up."""
     from fineserve_vllm import plugin
 
     for engine in plugin._engines:
@@ -252,7 +256,8 @@ def _slab_of_block() -> list[int]:
 
 
 def _watch_activation() -> None:
-    """In a worker of an engine whose scheduler is another process."""
+    """Notes when the view is activated in a worker whose scheduler is another
+    process."""
     global _original_activate
     from fineserve_vllm import ranks
 
@@ -261,8 +266,9 @@ def _watch_activation() -> None:
 
 
 def activate_rank(worker: Any) -> bytes:
-    """The scheduler's process sends workers its name: a function within another
-    one would be sent whole, and set a variable of its own there."""
+    """Activates a worker and notes it. The scheduler's process sends workers
+    only the name of this function: a nested function would be sent whole, and
+    would set its own copy of the variable there."""
     global _rank_is_active
     rank = _original_activate(worker)
     _rank_is_active = True

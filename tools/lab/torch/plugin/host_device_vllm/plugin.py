@@ -59,16 +59,16 @@ def register() -> None:
 
 
 def _replace_top_k_top_p() -> None:
-    """Triton's interpreter cannot run this one kernel of vLLM's; vLLM has the
-    same in PyTorch."""
+    """Uses PyTorch's version of top-k and top-p: Triton's interpreter cannot
+    run vLLM's kernel."""
     from vllm.v1.sample.ops import topk_topp_sampler as sampler
 
     sampler.HAS_TRITON = False
 
 
 def _replace_split_embedding() -> None:
-    """The embedding of a vocabulary that is split over ranks is a kernel of
-    vLLM's; for a quantised one it has the same in PyTorch."""
+    """Turns off vLLM's kernel for the embedding of a vocabulary that is split
+    over ranks. vLLM has the same in PyTorch, for a quantised embedding."""
     from vllm.model_executor.layers import vocab_parallel_embedding as layer
 
     layer.VocabParallelEmbedding.use_fused_embedding = property(
@@ -77,10 +77,10 @@ def _replace_split_embedding() -> None:
 
 
 def _find_the_runtime_in_use() -> None:
-    """Two CUDA runtimes of one name are in the process: the emulated device's,
-    which is preloaded and answers all calls, and the one that PyTorch's wheel
-    loads by its path and nothing calls. vLLM takes the one at the lower address
-    (ctypes calls of its sleep mode)."""
+    """Makes vLLM use the CUDA runtime that is in use. The process has two of
+    one name: the emulated device's, which is preloaded and answers all calls,
+    and the one that PyTorch's wheel loads by path, which gets no calls. vLLM
+    takes the one at the lower address (ctypes calls of its sleep mode)."""
     import ctypes
 
     from vllm.distributed.device_communicators import cuda_wrapper
@@ -92,7 +92,7 @@ def _find_the_runtime_in_use() -> None:
 
 
 def _path_of(function: Any) -> str | None:
-    """Returns the library that contains a function."""
+    """Returns the path of the library that contains a function."""
     import ctypes
 
     at = ctypes.cast(function, ctypes.c_void_p).value or 0

@@ -13,12 +13,14 @@ from typing import Any
 
 from host_device_vllm import host_function
 
-# The interpreter changes triton.language while it runs a kernel.
+# Held while a kernel runs, because the interpreter then changes
+# triton.language.
 _interpreting = threading.Lock()
 
 
 def install() -> None:
-    """For kernels launched from now on. $TRITON_INTERPRET must be set."""
+    """Runs kernels launched from now on in the stream's order.
+    $TRITON_INTERPRET must be set."""
     from triton.runtime import interpreter
 
     executor = interpreter.GridExecutor
@@ -46,8 +48,9 @@ def install() -> None:
 
 
 def _patch_language_once_a_launch(interpreter: Any) -> None:
-    """The interpreter patches triton.language again at each call of a device
-    function, around what is patched already, and does not undo that."""
+    """Patches triton.language only once per launch: the interpreter patches it
+    again at each call of a device function, on top of the existing patch, and
+    does not undo that."""
     original = interpreter._patch_lang
     languages = (interpreter.tl, interpreter.tl.core)
     patched: list[Any] = []  # the languages
@@ -60,7 +63,7 @@ def _patch_language_once_a_launch(interpreter: Any) -> None:
                 scopes.pop().restore()
 
     def patch(fn: Any) -> Launch:
-        # Compared by identity: globals may be tensors.
+        # Compares by identity, because globals may be tensors.
         used = [
             language
             for language in languages
