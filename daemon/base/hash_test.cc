@@ -5,7 +5,8 @@
 namespace fineserve::base {
 namespace {
 
-// Vectors of FNV's authors: names in runtime folders depend on them.
+// Test vectors of FNV's authors; names in runtime folders depend on these
+// hashes.
 TEST(HashTest, IsFnv1a) {
   EXPECT_EQ(Hash(""), 0xcbf29ce484222325u);
   EXPECT_EQ(Hash("a"), 0xaf63dc4c8601ec8cu);

@@ -91,7 +91,7 @@ TEST_F(WholeFileTest, ModeIsTheCallersWhateverTheUmaskIs) {
   EXPECT_EQ(Facts().st_mode & 07777, 0600u);
 }
 
-// A killed process of the same pid left its draft, as a link even.
+// A killed process with the same pid left its draft, here even as a link.
 TEST_F(WholeFileTest, DraftOfAKilledProcessIsNotInTheWayNorFollowed) {
   const std::string victim = folder_.path() + "/victim";
   std::ofstream(victim) << "kept";

@@ -88,7 +88,7 @@ constexpr uint64_t kMargin = kSecond;
 
 class MembershipTest : public ::testing::Test {
  protected:
-  // Has a lease and the election's key.
+  // Gives the membership a lease and the key of the election.
   void Lead() {
     m_.Granted(7, kTtl, clock_.NowNs());
     m_.Saw(Election{"a", 7, 42});
@@ -116,7 +116,7 @@ TEST_F(MembershipTest, LeadsUntilTtlLessMarginAfterTheRequestWasSent) {
   Lead();
   EXPECT_EQ(m_.Term(), 42u);
   clock_.AdvanceNs(3 * kSecond);
-  // Sent 1 s ago; the answer took that long.
+  // The request was sent 1 s ago, so its answer took 1 s.
   m_.KeptAlive(7, kTtl, 2 * kSecond);
   EXPECT_EQ(m_.LeadsUntilNs(), 2 * kSecond + kTtl - kMargin);
   clock_.AdvanceNs(3 * kSecond - 1);
@@ -284,7 +284,8 @@ struct Machine {
   std::string name;
   DriftingClock clock;
   Membership membership;
-  // One request at a time: when it reaches etcd, and when the answer is here.
+  // Times of the only request under way: when it reaches etcd, and when the
+  // answer is here.
   uint64_t arrives_ns = 0, answered_ns = 0;  // 0: none is under way
   uint64_t asked_ns = 0;                     // by its own clock
   bool is_lost = false;
@@ -307,7 +308,7 @@ class Fleet {
     }
   }
 
-  // A step of 10 ms. Fails the test if two may lead.
+  // Makes a step of 10 ms. Fails the test if two may lead.
   void Step() {
     now_ns_ += kSecond / 100;
     etcd_.LapseUntil(now_ns_);
@@ -345,7 +346,7 @@ class Fleet {
     }
     m->asked_ns = m->clock.NowNs();
     m->is_lost = Draw(10) == 0;
-    // Mostly some ms, at times seconds.
+    // A message takes mostly some ms, at times seconds.
     const uint64_t most = Draw(20) == 0 ? 4 * kSecond : kSecond / 20;
     m->arrives_ns = now_ns_ + 1 + Draw(most);
     m->answered_ns = m->arrives_ns + 1 + Draw(most);

@@ -1,4 +1,4 @@
-// A node with Debian's etcd: what it writes there, and in the runtime folder.
+// Tests what a node writes to Debian's etcd and to the runtime folder.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -35,7 +35,7 @@ using std::chrono::milliseconds;
 
 constexpr char kPlan[] = "/fineserve/fleet/plan";
 
-// Machine "here", whose one daemon answers and nothing else.
+// Machine "here", whose only daemon answers and does nothing else.
 class NodeFilesTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -91,7 +91,7 @@ class NodeFilesTest : public ::testing::Test {
         base::ReplaceFile(folder_.path() + "/plan.json", lead::PlanText(plan))
             .ok());
   }
-  // etcd's answer to a call that the test itself makes.
+  // Returns etcd's answer to a call that the test itself makes.
   template <typename T>
   T Answer(asio::awaitable<T> call) {
     std::optional<T> answer;
@@ -143,8 +143,8 @@ TEST_F(NodeFilesTest, NoGrantIsLeftByANodeThatEndsWhileItCarriesAPlan) {
   EXPECT_EQ(Grant().term, 0u);
 }
 
-// Its daemon has stopped answering. Another machine may lead as soon as the key
-// of the election is gone.
+// The machine's daemon has stopped answering. Another machine may lead as soon
+// as the key of the election is gone.
 TEST_F(NodeFilesTest, GrantIsGoneBeforeTheLeadIsGivenBack) {
   std::atomic<bool> given_back{false};
   uint64_t term_then = 0;

@@ -26,15 +26,15 @@ class AutoSizeTest : public ::testing::Test {
     sight_.most = 100;
   }
   uint32_t Choose() { return sight_.wanted = size_.Choose(sight_, now_ns_); }
-  // The pool has reached its wanted size, and the memory that it gave up is
-  // free.
+  // Lets the pool reach its wanted size, and frees the memory that it gave up.
   void Settle() {
     sight_.free_bytes += sight_.present * kSlab;
     sight_.present = sight_.wanted;
     sight_.free_bytes -= sight_.present * kSlab;
   }
   void Wait(uint64_t ns) { now_ns_ += ns; }
-  // The pool lacks slabs and gives five to a process, which has got them.
+  // Lets the pool lack slabs and give five to a process, which has received
+  // them.
   void GiveFive(bool starts) {
     sight_.free_bytes = kSlab;
     sight_.tight = true;
@@ -65,8 +65,8 @@ TEST_F(AutoSizeTest, GrowsStepByStepDownToTheHeadroomWhileSlabsAreShort) {
   EXPECT_EQ(Choose(), 52u);
 }
 
-// Each slab that it gives up is enough for two allocations, the second of which
-// is not asked for.
+// Each slab that the pool gives up is enough for two allocations, and the
+// engine does not ask for the second one.
 TEST_F(AutoSizeTest, EngineThatLoadsGetsSlabAfterSlabAtOnce) {
   constexpr uint64_t kHalf = kSlab / 2;
   sight_.free_bytes = 0;
@@ -122,7 +122,7 @@ TEST_F(AutoSizeTest, GrowsForAFloorAlthoughAnEngineStarts) {
 TEST_F(AutoSizeTest, GivesUpWhatAnEngineLacks) {
   sight_.free_bytes = kSlab;
   size_.Ask(kProcess, 5 * kSlab, /*starts=*/true, now_ns_);
-  // Four slabs are missing, and the slack takes a fifth.
+  // Four slabs are missing, and the slack takes one slab.
   EXPECT_EQ(Choose(), 35u);
 }
 
@@ -139,7 +139,7 @@ TEST_F(AutoSizeTest, PoolBelowItsFloorsStaysAsItIs) {
   EXPECT_EQ(Choose(), 40u);
 }
 
-// The memory of a slab comes some steps after its withdrawal.
+// The memory of a slab becomes free some steps after its withdrawal.
 TEST_F(AutoSizeTest, MemoryOnItsWayIsNotGivenUpTwice) {
   sight_.free_bytes = 0;
   size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
@@ -153,7 +153,7 @@ TEST_F(AutoSizeTest, MemoryOnItsWayIsNotGivenUpTwice) {
   EXPECT_TRUE(size_.arriving(sight_.present, now_ns_));
 }
 
-// Another program has taken it: further memory is given up.
+// Another program has taken the memory, so the pool gives up further memory.
 TEST_F(AutoSizeTest, MemoryThatDoesNotComeIsGivenUpAgain) {
   sight_.free_bytes = 0;
   size_.Ask(kProcess, 3 * kSlab, /*starts=*/true, now_ns_);
@@ -178,7 +178,7 @@ TEST_F(AutoSizeTest, MemoryOfOneWishIsNotThereForTheNext) {
   EXPECT_EQ(Choose(), 33u) << "at once";
 }
 
-// A stopped process does not unmap it.
+// A stopped process does not unmap the memory that the pool gives up.
 TEST_F(AutoSizeTest, EndsAtTwiceWhatWasWished) {
   sight_.free_bytes = 0;
   for (int i = 0; i < 10; ++i) {
@@ -282,7 +282,7 @@ TEST_F(AutoSizeTest, DoesNotTakeBackAtOnceWhatItGave) {
   EXPECT_EQ(Choose(), 39u);
 }
 
-// An engine that comes back has said all that it needs.
+// An engine that comes back has already asked for all that it needs.
 TEST_F(AutoSizeTest, TakesAtOnceWhatAnEngineLeavesThatDoesNotStart) {
   GiveFive(/*starts=*/false);
   sight_.free_bytes = 20 * kSlab;
@@ -304,7 +304,7 @@ TEST_F(AutoSizeTest, GrowsAtOnceByAllThatEnginesLack) {
   EXPECT_EQ(Choose(), 52u);
 }
 
-// Another program has filled the GPU: idle slabs are given up for it.
+// Another program has filled the GPU, so the pool gives up idle slabs.
 TEST_F(AutoSizeTest, RestoresItsHeadroomFromIdleSlabsOnly) {
   sight_.free_bytes = kHeadroom / 2 - 1;
   sight_.idle = 3;

@@ -1,4 +1,5 @@
-// Tests that the next daemon goes on with a pool as its table describes it.
+// Tests that the next daemon continues with a pool as the pool's table
+// describes it.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -66,7 +67,8 @@ class PoolAdoptionTest : public ::testing::Test {
     Execute();
   }
   abi::TableSnapshot Kept() { return *abi::ReadTable(table_->descriptor()); }
-  // The daemon dies, with its fills under way, and another takes over.
+  // Lets the daemon die while its fills are under way, and another daemon take
+  // over.
   void TakeOver() {
     Adopt();
     pool_.HoldBackFills();
@@ -176,7 +178,7 @@ TEST_F(PoolAdoptionTest, LeaseWhoseAnswerWasLostIsGrantedAgainOrGivenUp) {
   EXPECT_TRUE(absl::IsNotFound(pool_.GiveUp(a, {20, 8})));
   EXPECT_THAT(pool_.slabs().SlabsOf(a, given_up), SizeIs(0));
   // GiveUp finds no lease that is mapped, that was asked for without a number,
-  // or by another process.
+  // or that another process asked for.
   EXPECT_TRUE(absl::IsNotFound(pool_.GiveUp(a, {20, 9})));
   EXPECT_TRUE(absl::IsNotFound(pool_.GiveUp(a, {20, 0})));
   EXPECT_TRUE(absl::IsNotFound(pool_.GiveUp(a, {21, 7})));
@@ -189,7 +191,7 @@ TEST_F(PoolAdoptionTest, PartOfALeaseIsReturnedWhenItIsAskedForAgain) {
   Fill();
   const EngineId a = Join("a", 20);
   const LeaseId lease = Lease(a, 3, {20, 7});
-  // As if the daemon had died before it published the third.
+  // Acts as if the daemon had died before it published the third slab.
   table_->SetSlab(grants_.back().slabs[2], {});
   TakeOver();
   EXPECT_NE(Lease(a, 3, {20, 7}), lease);
@@ -269,7 +271,7 @@ TEST_F(PoolAdoptionTest, FormerDaemonsOfTheFormerDaemonAreWaitedForToo) {
     Adopt();
     if (held_back) pool_.HoldBackFills();
     Execute();
-    // Let the one that has ended first have another pid than this process.
+    // Gives the daemon that ended first a pid other than this process's.
     const abi::EngineSnapshot waits = Kept().engines.at(0);
     abi::EngineRecord record = pool_.Record(EngineId{waits.id});
     record.exited_count = 1;
@@ -287,7 +289,7 @@ TEST_F(PoolAdoptionTest, FormerDaemonsOfTheFormerDaemonAreWaitedForToo) {
   }
 }
 
-// This holds however many daemons die while they zero slabs.
+// The table can be taken over however many daemons die while they zero slabs.
 TEST_F(PoolAdoptionTest, TableFullOfEnginesIsTakenOverAgainAndAgain) {
   Fill();
   const EngineId a = Join("a", 10);

@@ -89,7 +89,8 @@ TEST_F(PoolLimitsTest, CapIsHigherByWhatTheEngineHasDropped) {
   pool_.SetDropped(EngineId{9}, slab_bytes, true);
 }
 
-// Without dropped memory, a serving engine would wait for its own slabs.
+// Own slabs make room only for dropped memory; otherwise, a serving engine
+// would wait for its own slabs.
 TEST_F(PoolLimitsTest, OwnSlabsMakeRoomForWhatAnEngineHasDropped) {
   const EngineId a = Serve(10, kSlabs);
   ASSERT_EQ(InView(a), kSlabs);

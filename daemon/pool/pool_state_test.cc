@@ -56,7 +56,7 @@ TEST_F(PoolStateTest, ARankMayRunTheBlocksAndItsSlabsWaitForItsEnd) {
   EXPECT_EQ(pool_.counters().slabs_quarantined, 1u);
 }
 
-// Steps of its ranks may be in flight, of which the successor knows nothing.
+// The ranks may have steps in flight, of which the successor knows nothing.
 TEST_F(PoolStateTest, SuccessorIsRefusedWhileItsPredecessorsSlabsAreThere) {
   const EngineId id = ServeOnSeveralGpus();
   wished_ = {SlabId{3}};
@@ -117,9 +117,10 @@ TEST_F(PoolStateTest, ReturnedSlabGoesToTheEngineThatWaits) {
   EXPECT_EQ(Moves(), before + 1) << "a slab went to and fro";
 }
 
-// Two engines want everything, and blocks live longer than any engine waits:
-// the slabs that the first was asked for beyond its share are late, but it is
-// not asked for others, since it would lose what the second wins.
+// Two engines want everything, and blocks live longer than any engine waits.
+// The slabs beyond its share that the first engine was asked for are late, but
+// it is not asked for others, because it would lose what the second engine
+// wins.
 TEST_F(PoolStateTest,
        EngineThatLacksSlabsIsNotAskedForOthersInsteadOfLateOnes) {
   const EngineId a = Serve(10, kSlabs - 2);
@@ -151,8 +152,8 @@ TEST_F(PoolStateTest, ShareOfTwoThatWantEverythingComesToRest) {
   EXPECT_EQ(InView(b), kSlabs / 2);
 }
 
-// Work conserving: an engine that once wanted much and uses nothing keeps only
-// its floor while another waits.
+// The pool is work conserving: an engine that once wanted much and uses nothing
+// keeps only its floor while another waits.
 TEST_F(PoolStateTest, IdleEngineKeepsNoSlabThatAnotherWaitsFor) {
   const EngineId idle = Serve(10, kSlabs, /*floor_slabs=*/2);
   const EngineId busy = Serve(20, kSlabs);
@@ -162,7 +163,7 @@ TEST_F(PoolStateTest, IdleEngineKeepsNoSlabThatAnotherWaitsFor) {
   Rest({idle, busy}, {busy});
   EXPECT_EQ(InView(idle), 2u);
   EXPECT_EQ(InView(busy), kSlabs - 2);
-  // It wakes up, uses what it has, and gets its share again.
+  // The idle engine wakes up, uses what it has, and gets its share again.
   Use(idle, 4);
   Settle();
   EXPECT_EQ(Returning(busy), kSlabs / 2 - 1);

@@ -73,7 +73,8 @@ TEST(NextToGrantTest, NoneAtItsTargetAndNoneBlocked) {
 
 using Slabs = std::vector<SlabId>;
 
-// Slabs 0 to 4 of claim 0, used by as many blocks as given.
+// Returns the slabs of claim 0 from slab 0 on, each with the number of used
+// blocks that `used` gives.
 std::vector<Candidate> CandidatesOf(const Counts& used) {
   std::vector<Candidate> candidates;
   for (uint32_t i = 0; i < used.size(); ++i) {
@@ -109,7 +110,8 @@ TEST(ChooseAskBacksTest, SlabsThatTheNeedyCannotUseAreLeftAlone) {
 }
 
 TEST(ChooseAskBacksTest, EngineThatCanUseFewestChoosesFirst) {
-  // Slab 0 is cheapest for both, but the second need can have no other.
+  // Slab 0 is cheapest for both needs, but the second need can have no other
+  // slab.
   EXPECT_EQ(ChooseAskBacks({{SlabId{3}, 1}, {SlabId{1}, 1}}, {},
                            CandidatesOf({0, 5, 7}), {{5}}),
             (Slabs{SlabId{0}, SlabId{1}}));

@@ -51,7 +51,7 @@ struct Outcome {
   bool waits() const { return !refused() && !grant; }
 };
 
-// Slabs that are free, come from zeroing, or are `reclaimable` can be had.
+// Leases from slabs that are free, come from zeroing, or are `reclaimable`.
 Outcome Lease(SlabManager* manager, EngineId engine, uint32_t count,
               uint64_t ticket, uint32_t reclaimable = 0) {
   Outcome outcome;
@@ -293,7 +293,7 @@ class RandomHistory {
         ZeroOne();
     }
   }
-  // Every engine dies, and the pool has all of its slabs again.
+  // Lets every engine die; the pool then has all of its slabs again.
   void End() {
     for (uint32_t e = 1; e <= kEngines; ++e) Die(EngineId{e});
     for (uint32_t i = 0; i < kSlabs; ++i) manager_.Add(SlabId{i});
@@ -311,8 +311,8 @@ class RandomHistory {
     return static_cast<uint32_t>(random_() % below);
   }
   EngineId AnyEngine() { return EngineId{1 + Random(kEngines)}; }
-  // The first slab in `state` at or after a random one; kSlabs if there is
-  // none.
+  // Returns the first slab in `state` at or after a random one; kSlabs if there
+  // is none.
   uint32_t Find(SlabState state) {
     const uint32_t start = Random(kSlabs);
     for (uint32_t k = 0; k < kSlabs; ++k) {

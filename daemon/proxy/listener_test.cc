@@ -38,8 +38,8 @@ class ListenerTest : public ::testing::Test {
     EXPECT_EQ(connect(client_.get(), address, bytes), 0);
   }
 
-  // In a process that systemd has handed the socket to: whether
-  // a proxy that listens on `port` finds the client.
+  // True if a proxy that listens on `port` finds the client, in a process that
+  // systemd has handed the socket to.
   bool FindsClient(uint16_t port) {
     const pid_t child = fork();
     if (child == 0) {

@@ -236,7 +236,7 @@ uint64_t UnloadCount() {
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* out) {
         *static_cast<uint64_t*>(out) = info->dlpi_subs;
-        return 1;  // the same forevery module
+        return 1;  // the same for every module
       },
       &count);
   return count;

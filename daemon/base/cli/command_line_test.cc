@@ -24,7 +24,7 @@ class CommandLineTest : public ::testing::Test {
     show->add_subcommand("slabs");
   }
 
-  // Returns the exit code; without a value the command was carried out.
+  // Returns the exit code, or no value if the command was carried out.
   std::optional<int> Run(const std::vector<const char*>& words) {
     std::vector<const char*> argv = {"program"};
     argv.insert(argv.end(), words.begin(), words.end());

@@ -1,4 +1,4 @@
-// Connections to hosts by name, with this program's own getaddrinfo.
+// Tests of connections to hosts by name, with this program's own getaddrinfo.
 
 #include <gtest/gtest.h>
 #include <netdb.h>
@@ -18,7 +18,8 @@
 
 namespace {
 
-// "slow.test" is looked up until Release; every name is this machine.
+// The lookup of "slow.test" lasts until Release; every name resolves to this
+// machine.
 class NameServer {
  public:
   void Reset() {
@@ -89,7 +90,7 @@ class ConnectTest : public ::testing::Test {
   ConnectTest() { Names().Reset(); }
   ~ConnectTest() override { Names().Release(); }
 
-  // Connects in the background and counts connections that came about.
+  // Connects in the background and counts the connections that succeed.
   void Begin(const std::string& host) {
     asio::co_spawn(
         *io_,
@@ -154,7 +155,7 @@ TEST_F(ConnectTest, LookupThatHangsIsGivenUpAndIsNotBegunAgain) {
   }));
 }
 
-// The proxy ends while a name is looked up, which ends later.
+// The proxy ends while a lookup is under way, and the lookup ends later.
 TEST_F(ConnectTest, LookupThatHangsDoesNotHoldUpTheEnd) {
   Begin("slow.test");
   EXPECT_TRUE(RunUntil([&] { return Names().asked() == 1; }));

@@ -1,4 +1,5 @@
-// Requests and answers as bytes: the parsers, and the heads that are forwarded.
+// Tests of requests and answers as bytes: the parsers, and the heads that are
+// forwarded.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -113,7 +114,7 @@ TEST(RequestParserTest, LargeBodyIsNotCopiedAsItGrows) {
   RequestParser chunks(kHeaderBytes, 1 << 20);
   chunks.Feed(
       "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
-  // The end of a chunk is taken with the next one's length.
+  // The end of a chunk is taken together with the length of the next chunk.
   std::string bytes = chunk;
   bytes.erase(0, chunks.Feed(bytes));
   const char* const at = chunks.body()->data();

@@ -10,8 +10,8 @@
 namespace fineserve::abi {
 namespace {
 
-// Gemma 3 27B in vLLM: 10 layers attend to everything, 52 to 1,024 tokens, in
-// groups of at most 10.
+// Gemma 3 27B in vLLM: 10 layers attend to all tokens and 52 layers to 1,024
+// tokens, in groups of at most 10.
 constexpr KvShape kGemma = {{{1, 16, 0}, {6, 16, 1024}}, 0, 2048, 1, 0};
 // 36 of Qwen3-Next's layers keep a state, 12 attend to everything; its states
 // are as large as 544 tokens.
@@ -42,9 +42,9 @@ INSTANTIATE_TEST_SUITE_P(
         ShapeCase{"NoTokens", kGemma, 0, 2048, 0}),
     [](const auto& param) { return param.param.name; });
 
-// One group's blocks of one request, by what vLLM's SlidingWindowManager does:
-// it allocates a step's blocks after it has freed those that no token after
-// the steps that have ended attends to.
+// Returns the peak of one group's blocks of one request, computed like vLLM's
+// SlidingWindowManager: before it allocates a step's blocks, it frees those
+// that no token after the ended steps attends to.
 uint64_t PeakOf(const KvGroups& group, uint64_t tokens, uint64_t step,
                 size_t steps_in_flight) {
   uint64_t peak = 0, ended = 0, computed = 0;

@@ -143,7 +143,7 @@ TEST_F(ClientTest, BytesThatAreNoMessageAreNonsense) {
   EXPECT_EQ(link.status().code(), absl::StatusCode::kDataLoss);
 }
 
-// It lived a moment ago, so its socket is not a dead one's.
+// The daemon lived a moment ago, so its socket is not that of a dead daemon.
 TEST_F(ClientTest, DaemonThatHangsUpIsNotTakenForADeadOne) {
   const auto link = Connect([](int, const Hello&) {});
   EXPECT_EQ(link.status().code(), absl::StatusCode::kAborted);
@@ -153,8 +153,8 @@ TEST_F(ClientTest, OwnLackOfDescriptorsSaysNothingAboutTheDaemon) {
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none = {0, before.rlim_max};
-  // UBSan needs a descriptor to look at an object with virtual functions, such
-  // as this test.
+  // UBSan needs a descriptor to inspect an object with virtual functions, such
+  // as this test, so the path is copied first.
   const std::string path = path_;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   const auto link = ConnectObserver(path, absl::Milliseconds(30));
@@ -165,7 +165,8 @@ TEST_F(ClientTest, OwnLackOfDescriptorsSaysNothingAboutTheDaemon) {
 }
 
 TEST_F(ClientTest, DaemonThatDoesNotAnswerIsWaitedForBoundedly) {
-  // The kernel accepts into the backlog, but no process reads the Hello.
+  // The kernel accepts the connection into the backlog, but no process reads
+  // the Hello.
   const auto link = ConnectObserver(path_, absl::Milliseconds(30));
   EXPECT_EQ(link.status().code(), absl::StatusCode::kDeadlineExceeded);
 }

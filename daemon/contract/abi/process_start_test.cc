@@ -37,7 +37,7 @@ TEST(ProcessStartTest, AnotherProcessWithThePidIsNotTheOneThatIsMeant) {
   EXPECT_TRUE(OpenPidfd(getpid(), 0).valid());
 }
 
-// This process has no descriptor left to read its start with.
+// The child has no descriptor left to read its parent's start with.
 TEST(ProcessStartTest, ProcessThatCannotBeLookedAtIsNotTakenForDead) {
   const uint64_t own = ProcessStart(getpid());
   const pid_t child = fork();
@@ -88,7 +88,7 @@ TEST(ProcessStartTest, ImagesThatTheKernelKeepsToItselfAreThoseOfTheirStart) {
   EXPECT_FALSE(IsSameImage(own, 0));
 }
 
-// Its parent has not asked for its exit status yet: it is dead all the same.
+// A process is dead even if its parent has not asked for its exit status yet.
 TEST(ProcessStartTest, ZombieIsReportedAsExited) {
   const pid_t child = fork();
   if (child == 0) pause();

@@ -193,8 +193,8 @@ TEST_F(ScoreboardReaderTest, RecordUnderAFastWriterIsWholeOrSkipped) {
       Append(Record(i));
     }
   });
-  // The ring turns many times during one reading, so most of it is skipped;
-  // what is shown has to be whole.
+  // The ring wraps around many times during one reading, so most of it is
+  // skipped; every entry that is shown has to be whole.
   while (header().decisions < 10 * kDecisionCapacity) std::this_thread::yield();
   uint64_t skipped = 0;
   for (int i = 0; i < 500; ++i) {

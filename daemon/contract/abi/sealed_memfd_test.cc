@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kBytes = 8192;
 
-// Opened again, as a stranger of the same user could through /proc.
+// Opens the memfd again, as a stranger of the same user could through /proc.
 driver::Descriptor Reopen(const SealedMemfd& memfd) {
   const std::string path =
       "/proc/self/fd/" + std::to_string(memfd.descriptor());

@@ -36,7 +36,7 @@ class TrustedSocketTest : public ::testing::Test {
     std::filesystem::remove_all(base_);
   }
 
-  // Why the path is not trusted; "" if it is.
+  // Returns why the path is not trusted; "" if it is.
   static std::string Trouble(const std::string& path) {
     char why[256] = "";
     return IsTrustedPath(path.c_str(), why, sizeof(why)) ? "" : why;
@@ -88,7 +88,7 @@ TEST_F(TrustedSocketTest, SocketOfAStrangerIsNotTrusted) {
   EXPECT_THAT(Trouble(path_), HasSubstr("belongs to uid 12345"));
 }
 
-// Root chose the user whose folder is where only root can put one.
+// Only root can put a folder there, so root chose the user that owns it.
 TEST_F(TrustedSocketTest, RootTrustsTheUserOfAServicesFolder) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   char service[] = "/run/fineserve-trust-XXXXXX";

@@ -168,7 +168,7 @@ TEST_F(TableReaderTest, FileShorterThanTheHeaderIsNotMapped) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
 }
 
-// Each breaks one rule of slab_table.h in an otherwise valid table.
+// A breakage of one rule of slab_table.h in an otherwise valid table.
 struct Breakage {
   const char* name;
   const char* message;  // must occur in the error
@@ -302,7 +302,7 @@ void CheckBounds(const TableSnapshot& table) {
 }
 
 // Scribbles while another thread reads; magic and version are kept right most
-// of the time, so that the reader gets behind them.
+// of the time, so that the reader gets past them.
 TEST_F(TableReaderTest, ScribbledMemoryNeverBreaksTheReader) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));

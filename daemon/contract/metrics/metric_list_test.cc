@@ -20,7 +20,7 @@ TEST(MetricListTest, NamesAreOursAndOccurOnce) {
   }
 }
 
-// Prometheus's conventions, which promtool checks too where it is.
+// Checks Prometheus's conventions, as promtool also does where it is installed.
 TEST(MetricListTest, NamesSayTypeAndUnit) {
   for (const Metric& metric : AllMetrics()) {
     const std::string name = metric.name;

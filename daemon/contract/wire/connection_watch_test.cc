@@ -43,7 +43,8 @@ TEST(ConnectionWatchTest, HandshakesThatOverlapAreAllSettledInTheEnd) {
   for (const int fd : {1, 2, 3}) watch.Accepted(fd);
   watch.Settled();
   watch.Settled();
-  // It may be one of the two: not counted rather than counted wrongly.
+  // The connection may be one of the two that settled, so it is left uncounted
+  // rather than counted wrongly.
   EXPECT_FALSE(watch.Ended(2, kByPeer));
   watch.Settled();
   for (const int fd : {1, 3}) {

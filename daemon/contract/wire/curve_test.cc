@@ -63,7 +63,7 @@ class CurveTest : public ::testing::Test {
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
   }
-  // Sends until the server has something.
+  // Sends `bytes` until the server receives them; false if it does not.
   bool Arrives(ClientSocket* client, const std::string& bytes) {
     return Eventually([&] {
       client->Send(bytes);
@@ -73,8 +73,8 @@ class CurveTest : public ::testing::Test {
       return incoming->bytes == bytes;
     });
   }
-  // Any message that arrives is from the last client, which sends until it is
-  // heard.
+  // Expects that any message that arrives is from the last client, which sends
+  // until it is heard.
   void ExpectNoOther() {
     const auto incoming = server_->Receive();
     if (incoming) {
@@ -88,7 +88,8 @@ class CurveTest : public ::testing::Test {
     const FaultCounts counts = server_->refused();
     return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
   }
-  // True if it was refused for this reason, and nothing that it sent arrived.
+  // True if the client was refused for this reason, and nothing that it sent
+  // arrived.
   bool IsRefused(ClientSocket* client, ConnectionFault why) {
     const uint64_t before = Count(why);
     return Eventually([&] {
@@ -97,7 +98,8 @@ class CurveTest : public ::testing::Test {
       return Count(why) > before;
     });
   }
-  // Says bytes of its own, and is refused for this reason and no other.
+  // Sends `bytes` on a raw connection, and expects a refusal for this reason
+  // and no other.
   void ExpectRefused(const std::string& bytes, ConnectionFault why) {
     const uint64_t before = All(), its = Count(why);
     const Descriptor raw = ConnectTo(port_);
@@ -171,7 +173,7 @@ TEST_F(CurveTest, AFileOfTrustedKeysThatCannotBeReadIsReported) {
 TEST_F(CurveTest, BytesThatAreNoHandshakeAreRefusedAndTheOthersGoOn) {
   ClientSocket client = Client(a_, own_.public_key);
   ASSERT_TRUE(Arrives(&client, "before"));
-  // A greeting of ZMTP 3.0 with mechanism NULL, and what is no greeting.
+  // A greeting of ZMTP 3.0 with mechanism NULL, and bytes that are no greeting.
   std::string null_greeting(64, '\0');
   null_greeting.replace(0, 12, std::string("\xff\0\0\0\0\0\0\0\1\x7f\3\0", 12));
   null_greeting.replace(12, 4, "NULL");
@@ -202,9 +204,9 @@ class Eavesdropper {
   }
   // True if the server has ended the connection.
   bool server_ended() const { return server_ended_; }
-  // One bit of what the client says next.
+  // Changes one bit of what the client sends next.
   void GarbleNext() { garbles_ = true; }
-  // Says what the client says next once more.
+  // Repeats once what the client sends next.
   void RepeatNext() { repeats_ = true; }
 
  private:
@@ -275,8 +277,8 @@ TEST_F(CurveTest, AFrameThatWasChangedOnItsWayIsRefusedAndCounted) {
     return Count(ConnectionFault::kDamaged) == 1;
   }));
   EXPECT_EQ(All(), 1u);
-  // Otherwise the connection would be kept forever, and its peer would not come
-  // again.
+  // Otherwise the connection would be kept forever, and its peer would not
+  // reconnect.
   EXPECT_TRUE(Eventually([&] { return eavesdropper.server_ended(); }));
 }
 
@@ -284,14 +286,14 @@ TEST_F(CurveTest, AFrameThatIsSentAgainIsHeardOnceAndCounted) {
   const uint16_t port = process::FreePort();
   Eavesdropper eavesdropper(port, port_);
   ClientSocket client = Client(a_, own_.public_key, port);
-  // Once, so that nothing else is on its way when the frame is.
+  // Sends once, so that nothing else is on its way together with the frame.
   ASSERT_TRUE(Eventually([&] { return client.Send("before"); }));
   ASSERT_TRUE(Eventually([&] { return server_->Receive().has_value(); }));
   eavesdropper.RepeatNext();
   ASSERT_TRUE(client.Send("drain once"));
   ASSERT_TRUE(
       Eventually([&] { return Count(ConnectionFault::kDamaged) == 1; }));
-  // The count may come before the frame that was good.
+  // The count may come before the good frame.
   absl::optional<ServerSocket::Incoming> incoming;
   ASSERT_TRUE(Eventually([&] {
     incoming = server_->Receive();

@@ -66,7 +66,8 @@ TEST(MessageTest, HostMemoryAndProcessesComeBackAsTheyWere) {
   EXPECT_TRUE(decoded->body.AsPlanNotice()->plan->places[0]->no_rest);
 }
 
-// The same bytes, without a word of the fields that it does not know.
+// An older daemon's report has the same bytes, without the fields that the
+// daemon does not know.
 TEST(MessageTest, ReportOfAnOlderDaemonKnowsNoHostMemory) {
   const std::string older = Encode(7, 42, ReportOf(0, false));
   EXPECT_LT(older.size(), Encode(7, 42, ReportOf(1, true)).size());
@@ -100,8 +101,8 @@ TEST(MessageTest, EmptyAndForeignBytesAreRefused) {
       absl::IsInvalidArgument(Decode(std::string(64, '\xff')).status()));
 }
 
-// Damaged in up to 8 places: refused, or read as some message, and nothing
-// outside its bytes is touched (the sanitizers look).
+// A message that is damaged in up to 8 places is refused or read as some
+// message, and nothing outside its bytes is touched (the sanitizers look).
 TEST(MessageTest, DamagedBytesAreNeverReadBeyondTheirEnd) {
   const std::string good = Encode(7, 42, Request());
   const uint32_t seed = std::random_device{}();

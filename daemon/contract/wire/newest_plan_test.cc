@@ -47,7 +47,8 @@ TEST(NewestPlanTest, TargetRateIsThePlansWhereItNamesTheEngine) {
   EXPECT_EQ(newest.TargetRate("a", 3), 0);
 }
 
-// A leader of before contexts and host memory were counted says nothing of it.
+// A leader from before contexts and host memory were counted does not say
+// whether a place may rest.
 TEST(NewestPlanTest, PlaceMayRestUnlessThePlanHasItEnd) {
   NewestPlan newest;
   EXPECT_TRUE(newest.MayRest("a"));

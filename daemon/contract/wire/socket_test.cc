@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A busy machine is slow, not wrong.
+// Time limit of a wait; a busy machine is slow, not wrong.
 constexpr std::chrono::minutes kPatience(1);
 
 class SocketTest : public ::testing::Test {
@@ -32,7 +32,7 @@ class SocketTest : public ::testing::Test {
   }
   std::string path() const { return folder_ + "/GPU-1.admission"; }
 
-  // The next message, waited for as the users of sockets do.
+  // Waits for the next message as the users of sockets do, and returns it.
   template <typename Socket>
   auto Next(Socket* socket) {
     auto received = socket->Receive();
@@ -44,7 +44,7 @@ class SocketTest : public ::testing::Test {
     }
     return received;
   }
-  // Once connected; nothing is kept for a connection to come.
+  // Sends once the client is connected; nothing is kept for a later connection.
   static bool SendSoon(ClientSocket* client, const std::string& bytes) {
     const auto deadline = Clock::now() + kPatience;
     while (!client->Send(bytes)) {
@@ -113,8 +113,8 @@ TEST_F(SocketTest, ClientMeetsTheNextDaemonAtTheSamePath) {
     EXPECT_EQ(Next(&server)->bytes, "first");
   }
   auto server = *ServerSocket::Bind(path());
-  // The lost connection may not have been noticed yet: what is sent now may
-  // be lost, as any datagram to a daemon that dies.
+  // The client may not have noticed the lost connection yet. What it sends now
+  // may be lost, like any datagram to a daemon that dies.
   absl::optional<ServerSocket::Incoming> received;
   const auto deadline = Clock::now() + kPatience;
   while (!received.has_value() && Clock::now() < deadline) {

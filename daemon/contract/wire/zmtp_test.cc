@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
                    "command that is cut off"},
         WrongBytes{"CutPing", Opening() + std::string("\4\6\4PING\0", 8),
                    "PING that is cut off"},
-        // Known from its size alone: nothing is kept for it.
+        // The frame is refused for its size alone, so nothing is kept for it.
         WrongBytes{"TooLong",
                    Opening() + std::string("\2\0\0\0\0\0\x40\0\1", 9),
                    "a frame of 4194305 bytes"},

@@ -1,4 +1,4 @@
-// Equal replicas on several GPUs that give weights for KV.
+// Tests of equal replicas on several GPUs that give up weights for KV.
 
 #include <gmock/gmock.h>
 
@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Model "small" on this GPU and on another one, each with 8 MB of weights. A
+// Model "small" on this GPU and on another GPU, each with 8 MB of weights. A
 // token has 256 bytes of KV.
 class DropTest : public AdmissionServiceTest {
  protected:
@@ -72,15 +72,15 @@ class DropTest : public AdmissionServiceTest {
     sight.in_reach = true;
     return sight;
   }
-  // Capacity of 2,000 tokens, and what is dropped.
+  // Sets a capacity of 2,000 tokens plus that of the dropped bytes.
   void SetKv(uint64_t dropped) {
     const uint64_t tokens = 2000 + dropped / kTokenBytes;
     view_of_small_a_ = EngineKv::View{tokens, 200'000, 0, kTokenBytes};
     dropped_of_small_a_ = {dropped, dropped == 0 ? 0u : 22u};
     dropped_of_small_a_.of_bytes = kCopy;
   }
-  // Passes in steps of a tenth of a second, like the loop while something is
-  // due.
+  // Lets time pass in steps of a tenth of a second, like the loop while
+  // something is due.
   void Pass(double seconds) {
     for (int i = 0; i < seconds * 10; ++i) {
       clock_.AdvanceNs(100'000'000);
@@ -90,7 +90,7 @@ class DropTest : public AdmissionServiceTest {
     }
     sent_.clear();
   }
-  // So many prompts that all KV is promised and others wait.
+  // Sends so many prompts that all KV is promised and others wait.
   void Burst(uint64_t first = 1) {
     for (uint64_t n = first; n < first + 12; ++n) {
       wire::SubmitT submit = Ask("small", 400);
@@ -170,8 +170,8 @@ TEST_F(DropTest, ReadsAreInTheRoomAndKappaDoesNotLearnThem) {
   };
   const uint32_t own = ttft(1);
   Finish(1, 1);
-  // 8 MB at 16 GB/s take 500 µs, which a step of 1 ms hides; by a tenth of
-  // that link they take 5 ms.
+  // 8 MB at 16 GB/s take 500 µs, which a step of 1 ms hides; over a link with a
+  // tenth of that rate they take 5 ms.
   Begin(FleetWith(kLinkGbS / 10));
   SetKv(kCopy);
   Pass(1);

@@ -21,7 +21,7 @@ using wire::PlaceState;
 
 class PlanOfAdmissionTest : public AdmissionServiceTest {
  protected:
-  // A notice of a plan that names "small-a" alone.
+  // Returns a notice of a plan that names only "small-a".
   static wire::PlanNoticeT Notice(uint64_t number, PlaceState state) {
     wire::PlanNoticeT notice;
     notice.plan = std::make_unique<wire::PlanT>();
@@ -205,8 +205,8 @@ TEST_F(PlanOfAdmissionTest, NewServiceHearsNoProxyUntilAllHadTimeToGreet) {
   EXPECT_EQ(Answer({}).proxies, 1u);
 }
 
-// Its second greeting has what it runs. Between the two, an engine that runs
-// requests of this proxy seems empty.
+// The proxy's second greeting lists the requests that it runs. Between the two
+// greetings, an engine that runs them seems empty.
 TEST_F(PlanOfAdmissionTest, ProxyIsNotHeardUntilItHasToldWhatItRuns) {
   clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
   Greet(0, /*reset=*/false);
@@ -217,7 +217,7 @@ TEST_F(PlanOfAdmissionTest, ProxyIsNotHeardUntilItHasToldWhatItRuns) {
   EXPECT_FALSE(Models().counting);
 }
 
-// It let requests run while it heard nothing of this daemon.
+// The proxy let requests run while it heard nothing from this daemon.
 TEST_F(PlanOfAdmissionTest, ProxyThatWasAloneIsNotHeardUntilItHasToldAgain) {
   clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
   Hello();

@@ -46,7 +46,7 @@ TEST_F(AdmissionServiceTest, RequestThatWaitedTooLongAtTheProxyIsRejected) {
   EXPECT_THAT(verdict.why, HasSubstr("602 ms"));
 }
 
-// The proxy can ask others, and learns at once that the request waits.
+// The proxy learns at once that its request waits, and can ask other daemons.
 TEST_F(AdmissionServiceTest, ProxyLearnsThatItsRequestWaits) {
   ServeFromThePool();
   Hello();
@@ -63,7 +63,7 @@ TEST_F(AdmissionServiceTest, ProxyLearnsThatItsRequestWaits) {
   EXPECT_EQ(full.waits.at(1)->model, "small");
   EXPECT_TRUE(full.waits.at(1)->full);
   EXPECT_GT(full.waits.at(1)->wait_us, 0u);
-  // Another daemon has admitted both.
+  // Another daemon has admitted both requests.
   wire::CancelT elsewhere;
   elsewhere.elsewhere = true;
   Send(2, elsewhere);
@@ -75,7 +75,8 @@ TEST_F(AdmissionServiceTest, ProxyLearnsThatItsRequestWaits) {
 TEST_F(AdmissionServiceTest, KvLimitsWhatRunsTogether) {
   ServeFromThePool();
   Hello();
-  // 512 tokens in all; half of them, its output and a block for the tail.
+  // The pool has 512 tokens; each request takes its 300 prompt tokens, an
+  // output token and a block for its tail.
   Send(1, Ask("small", 300));
   EXPECT_TRUE(Verdict(1).admitted);
   Send(2, Ask("small", 300));
@@ -136,7 +137,8 @@ TEST_F(AdmissionServiceTest, TailsOfThoseThatStartInOneRoundAreKeptFree) {
   EXPECT_EQ(Models().models[0]->engines[0]->running, kPoolTokens / 64);
 }
 
-// A round in which another engine's requests start leaves room for them.
+// Requests of another engine that start in a round leave room for the requests
+// that wait here.
 TEST_F(AdmissionServiceTest, PoolLearnsWhatWaitsForAnEngineThatCanStartIt) {
   ServeFromThePool();
   Hello();
@@ -176,7 +178,8 @@ TEST_F(AdmissionServiceTest, WaitingRequestThatFinishedGetsNoDecision) {
   EXPECT_EQ(Models().models[0]->engines[0]->running, 0u);
 }
 
-// The daemon that was asked first counts it, and fsctl adds daemons up.
+// Only the daemon that was asked first counts the waiting request, because
+// fsctl adds up the daemons' counts.
 TEST_F(AdmissionServiceTest, TiedRequestCountsWhereItWasAskedFirst) {
   ServeFromThePool();
   Hello();
@@ -197,8 +200,8 @@ TEST_F(AdmissionServiceTest, TiedRequestCountsWhereItWasAskedFirst) {
   EXPECT_EQ(TotalRequests(), 2u) << "both run here";
 }
 
-// 512 tokens; beside the first answer there is room for a prompt of 80 as long
-// as it is expected to have 256 tokens.
+// The pool has 512 tokens. Beside the first answer, a prompt of 80 fits while
+// that answer is expected to have 256 tokens.
 TEST_F(AdmissionServiceTest, AnswerThatGrowsBeyondItsExpectationKeepsItsKv) {
   ServeFromThePool();
   Hello();

@@ -82,8 +82,8 @@ class ScaledTest : public AdmissionServiceTest {
     fleet.engines.push_back({"small-b", "small", "127.0.0.1", 4, "GPU-2", {}});
     service_ = ServiceOf(fleet, kEpoch);
   }
-  // Seconds with so many requests for "small" in each. One of 100 tokens takes
-  // 2 ms, and a token of the answer 1 ms.
+  // Lets seconds pass, with `requests` requests for "small" in each. A request
+  // of 100 tokens takes 2 ms, and a token of the answer 1 ms.
   void Pass(int seconds, uint64_t requests, bool serves = true) {
     for (int s = 0; s < seconds; ++s) {
       clock_.AdvanceNs(1'000'000'000);
@@ -199,7 +199,8 @@ class RoomOnTheGpuTest : public AdmissionServiceTest {
     return service_->MakeRoom(asker, /*lack=*/0, /*may_rest=*/true) ==
            evict::Room::kComes;
   }
-  // One model runs a request, and one of another waits, whose engine is away.
+  // Lets "small" run a request while a request for "large", whose engine is
+  // away, waits.
   void LetSmallRunAndLargeWait() {
     Send(1, Ask("small", 100));
     EXPECT_TRUE(Verdict(1).admitted);
@@ -334,7 +335,7 @@ TEST_F(RoomOnTheGpuTest, EngineThatHasJustComeDoesNotRest) {
   EXPECT_THAT(sent_, IsEmpty());
 }
 
-// The other daemon has the last word.
+// The other daemon decides whether the engine leaves.
 TEST_F(RoomOnTheGpuTest, EngineWhoseRequestsComeElsewhereIsAskedToLeave) {
   PassSeconds(30);
   away_ = {"small-a"};
@@ -408,8 +409,8 @@ TEST_F(AdmissionServiceTest, RequestThatTheWayBackMakesLateIsRefusedAtOnce) {
   EXPECT_THAT(needed_, ElementsAre("small-a")) << "for the next request";
 }
 
-// The way back takes longer than the model's SLO, so only the next request
-// would be answered.
+// Bringing the engine back takes longer than the model's SLO, so only the next
+// request would be answered.
 TEST_F(RoomOnTheGpuTest, NoBusyEngineRestsForARequestThatWasRefused) {
   away_ = {"large-a"};
   PassSeconds(30);
@@ -434,7 +435,8 @@ TEST_F(AdmissionServiceTest, RunningRequestsOfAnEarlierDaemonTakeTheirKv) {
   EXPECT_TRUE(Verdict(10).admitted);
 }
 
-// The proxy never reported their ends: it took this daemon for another one.
+// The proxy never reported that its earlier requests ended, because it took
+// this daemon for another one.
 TEST_F(AdmissionServiceTest, ProxyThatGreetsAgainHasOnlyTheRequestsItNames) {
   ServeFromThePool();
   Hello();
@@ -477,7 +479,7 @@ TEST_F(AdmissionServiceTest, SilentProxyIsForgottenWithItsRequests) {
   EXPECT_EQ(Models().models[0]->engines[0]->running, 1u);
 }
 
-// It believes that the daemon still has everything that it sent.
+// The proxy believes that the daemon still has everything that the proxy sent.
 TEST_F(AdmissionServiceTest, ForgottenProxyIsAskedToGreetAgain) {
   Hello();
   clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
@@ -581,7 +583,8 @@ TEST_F(AdmissionServiceTest, TroublesAreShownWithTheirTime) {
   EXPECT_EQ(engine->silent_s, 6);
 }
 
-// The daemon may begin after the proxies, and hears of it later than they do.
+// The daemon may start after the proxies, and hears of a trouble later than
+// they do.
 TEST_F(AdmissionServiceTest, TroublesHaveTheTimeThatTheProxySays) {
   clock_.AdvanceNs(60'000'000'000);
   Hello();
@@ -647,7 +650,7 @@ TEST_F(AdmissionServiceTest, CountsGoOnInTheServiceOfAnotherFleet) {
   EXPECT_EQ(Models().models[0]->queued, 0u);
 }
 
-// Slow first tokens teach κ, and short answers their length.
+// Slow first tokens teach κ; short answers teach the length of answers.
 TEST_F(AdmissionServiceTest, LearntFiguresGoOnByEngineAndModel) {
   Hello();
   for (uint64_t id = 1; id <= 20; ++id) {

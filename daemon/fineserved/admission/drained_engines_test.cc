@@ -60,7 +60,7 @@ TEST_F(DrainedEnginesTest, SaysSinceWhenAndTheNextDaemonNoEarlier) {
   ASSERT_TRUE(first.Empty({}).ok());
   EXPECT_GE(*first.Since("another"), since);
   const DrainedEngines second(path_);
-  // A file's time has the grain of the kernel's tick.
+  // A file's timestamp has the granularity of the kernel's tick.
   EXPECT_GE(*second.Since("a"), since - absl::Milliseconds(20));
   EXPECT_LE(*second.Since("a"), SteadyNow());
 }

@@ -33,8 +33,8 @@ TEST(WantedReplicasTest, OneRequestAMinuteWantsOne) {
   EXPECT_EQ(Wanted(1.0 / 60), 1u);
 }
 
-// 32 requests fill their prompts in 1.7 s, and take 2 s for their answers: 8.8
-// requests a second are what one replica does in time.
+// 32 requests fill their prompts in 1.7 s, and take 2 s for their answers, so
+// one replica serves 8.8 requests a second in time.
 TEST(WantedReplicasTest, GrowsWithTheRateByWhatOneReplicaDoes) {
   EXPECT_EQ(Wanted(8), 1u);
   EXPECT_EQ(Wanted(11), 2u);

@@ -1,4 +1,4 @@
-// Tests that every backing must pass, on each of the two.
+// Tests that every backing must pass, run on both backings.
 #include "daemon/fineserved/backing/backing.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ class BackingTest : public ::testing::TestWithParam<const char*> {
                                 Nvml::Load(choice.NvmlLibrary(), device.uuid));
   }
 
-  // The fills that complete, in order of slab; waits for `count`.
+  // Waits until `count` fills complete, and returns their slabs in order.
   std::vector<SlabId> Zeroed(size_t count) {
     std::vector<SlabId> all;
     process::Eventually([&] {
@@ -153,7 +153,8 @@ class KeptPoolTest : public ::testing::Test {
         [&] { return (done = backing->TakeZeroed()->size()) > 0; });
     ASSERT_EQ(done, 1u);
   }
-  // The first word of a granule, through memory of this process's own.
+  // Maps a granule into this process, and returns the address of its first
+  // word.
   static uint32_t* Map(const driver::Descriptor& granule) {
     void* at =
         mmap(nullptr, kGeometry.granule_bytes, PROT_READ | PROT_WRITE,
@@ -221,7 +222,8 @@ TEST(NodeTroubleTest, MissingAndClosedNodesAreNamedWithTheCure) {
   std::filesystem::remove_all(folder);
 }
 
-// A control group that may not open /dev/null, for a process that this forks.
+// A control group that may not open /dev/null, for a process that the test
+// forks.
 class FilteredGroup {
  public:
   FilteredGroup() {

@@ -30,8 +30,8 @@ class Gate {
   std::promise<void> reached_, opened_;
 };
 
-// Stops the thread that makes its n-th move: the first is Put's, the second
-// TakeAll's.
+// Stops the thread that moves the item for the n-th time: Put makes the first
+// move, TakeAll the second.
 struct Item {
   Item(Gate* g, int n) : gate(g), moves(n) {}
   Item(Item&& from) : gate(from.gate), moves(from.moves - 1) {
@@ -50,8 +50,8 @@ TEST(MailboxTest, ItemsAreTakenOldestFirst) {
   EXPECT_TRUE(box.TakeAll().empty());
 }
 
-// Unlike with a lock, a thread that is descheduled in the middle of a call
-// holds up no other one.
+// A thread that is descheduled in the middle of a call holds up no other
+// thread, unlike with a lock.
 class StoppedThreadTest : public testing::Test {
  protected:
   // True if `call` ends while another thread is held at the gate in `stopping`.
@@ -140,7 +140,7 @@ class SlowBacking final : public Backing {
 
 class DeviceThreadTest : public ::testing::Test {
  protected:
-  // Waits until something has been done.
+  // Waits until something has been done, and returns it.
   std::vector<Completion> Await() {
     pollfd ready = {thread_->descriptor(), POLLIN, 0};
     EXPECT_EQ(poll(&ready, 1, 60'000), 1);

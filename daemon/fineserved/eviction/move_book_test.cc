@@ -102,7 +102,7 @@ TEST_F(MoveBookTest, DropIsAMoveOfAnEngineOfOneProcessOnTheGpu) {
   EXPECT_EQ(OneAnswer().done.bytes, 6u);
   EXPECT_EQ(book_.EvictedBytes(kCode), 0u) << "it is on the GPU";
   EXPECT_EQ(book_.BackIn(kCode), 0);
-  // The engine may have dropped all that it can.
+  // The engine may already have dropped all that it can.
   book_.Ask(kAsker, kCode, Place::kDropped, drop);
   orders = book_.TakeOrders();
   ASSERT_THAT(orders, SizeIs(1));
@@ -118,7 +118,7 @@ TEST_F(MoveBookTest, DropIsAMoveOfAnEngineOfOneProcessOnTheGpu) {
   EXPECT_EQ(book_.counts().activated, 0u) << "it was not out";
 }
 
-// The policy orders them so, without an asker.
+// The policy orders a drop or a restoration without an asker.
 TEST_F(MoveBookTest, DropsAndRestorationsCanBeginByThemselves) {
   ParameterDrop drop = {{}, 6};
   drop.lender.pid = 77;
@@ -258,7 +258,7 @@ TEST_F(MoveBookTest, DeathOfAProcessEndsItsMoveAndCallsTheOthersBack) {
   ASSERT_THAT(back, SizeIs(1));
   Obey(back[0]);
   EXPECT_THAT(std::string(OneAnswer().status.message()), HasSubstr("ended"));
-  // When the last one goes too, no process is left to answer for the engine.
+  // When the last process goes too, none is left to answer for the engine.
   book_.Ask(kAsker, kChat, Place::kHost);
   book_.Gone(book_.TakeOrders().at(0).mover);
   EXPECT_FALSE(OneAnswer().status.ok());
@@ -275,7 +275,8 @@ TEST_F(MoveBookTest, MoveGoesOnWithoutItsAsker) {
   EXPECT_THAT(book_.TakeOrders(), SizeIs(2));
 }
 
-// A mover whose connection was lost comes back with its former order's result.
+// A mover that lost its connection reconnects with the result of its former
+// order.
 TEST_F(MoveBookTest, ResultOfAnOrderOfAFormerConnectionIsNoResult) {
   book_.Ask(kAsker, kChat, Place::kHost);
   const auto orders = book_.TakeOrders();
@@ -415,7 +416,8 @@ class RestingMoveTest : public MoveBookTest {
   void Obey(const MoveBook::Order& order) {
     Show(static_cast<uint64_t>(order.mover), order.to, order.number);
   }
-  // The two orders that are given now, which must be to that place.
+  // Takes the two orders that are given now, and expects both to be to that
+  // place.
   std::vector<MoveBook::Order> Two(Place to) {
     auto orders = book_.TakeOrders();
     EXPECT_THAT(orders, SizeIs(2));
@@ -488,7 +490,8 @@ TEST_F(RestingMoveTest, DeathOfOneThatRestsEndsAnEviction) {
   EXPECT_FALSE(OneAnswer().status.ok());
 }
 
-// The process that comes back may have nothing open of the one without room.
+// The process that comes back may have nothing open of the process that finds
+// no room.
 TEST_F(RestingMoveTest, OneThatDoesNotComeBackHoldsUpNoOther) {
   for (const uint64_t mover : {1, 2}) Show(mover, Place::kHost, 0);
   book_.Ask(kAsker, kChat, Place::kGpu);
@@ -515,16 +518,16 @@ TEST_F(RestingMoveTest, OneThatIsNeededAtRestGoesOn) {
   EXPECT_EQ(orders[0].to, Place::kGpu);
 }
 
-// A process of an older release: beside it the engine's other processes go at
-// once.
+// A process of an older release knows no rest, so the engine's other processes
+// leave at once, too.
 TEST_F(RestingMoveTest, ProcessThatKnowsNoRestGetsNoOrderToIt) {
   Come(2, kChat, Place::kGpu);
   book_.Ask(kAsker, kChat, Place::kHost);
   Two(Place::kHost);
 }
 
-// Two ranks, of which the first is on this GPU, and the process that runs their
-// block pool; the third process is another engine's.
+// Two ranks, the first of which is on this GPU, and the process that runs their
+// block pool; mover 3 is another engine's process.
 class RankBookTest : public MoveBookTest {
  protected:
   static constexpr EngineId kWide{5};
@@ -549,7 +552,8 @@ class RankBookTest : public MoveBookTest {
     }
     book_.Report(MoverId{mover}, kWide, report);
   }
-  // The movers that get an order, all to the same place.
+  // Takes the orders, expects all to be to the same place, and returns the
+  // movers that get them.
   std::vector<uint64_t> Ordered(Place to) {
     std::vector<uint64_t> movers;
     last_ = book_.TakeOrders();
@@ -640,7 +644,7 @@ TEST_F(RankBookTest, EngineThatAnotherDaemonMovesHearsThatItIsNeeded) {
   EXPECT_TRUE(book_.Need(EngineId{6})) << "no result of it is waited for";
 }
 
-// Room that others need on another GPU of the engine.
+// Tests of room that others need on another GPU of the engine.
 
 TEST_F(RankBookTest, EngineThatLeftForAnotherGpusRoomStaysAwayForAWhile) {
   ComePool();
@@ -667,7 +671,8 @@ TEST_F(RankBookTest, OperatorsWordBringsItBackAllTheSame) {
   EXPECT_THAT(Ordered(Place::kAtRest), ElementsAre(kFirst, kSecond, kPool));
 }
 
-// The answer is a report of the rank, which its own daemon reads, too.
+// The engine answers with a report of the rank, which the rank's own daemon
+// also reads.
 TEST_F(RankBookTest, EngineThatStaysSaysSo) {
   ComePool();
   book_.Decline(MoverId{kSecond});

@@ -55,7 +55,8 @@ class Scraper {
     }
     return all;
   }
-  // Head and body of the next answer; the head gives the body's length.
+  // Reads the head and the body of the next answer; the head gives the body's
+  // length.
   std::string ReadAnswer() {
     size_t head = std::string::npos;
     while ((head = held_.find("\r\n\r\n")) == std::string::npos) {

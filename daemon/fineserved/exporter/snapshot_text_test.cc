@@ -24,8 +24,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Pair;
 
-// The samples of a page: value by name and labels. A page with a duplicate is
-// invalid.
+// Returns the samples of a page: value by name and labels. A page with a
+// duplicate is invalid.
 std::map<std::string, double> Samples(const std::string& text) {
   std::map<std::string, double> samples;
   for (const absl::string_view line :

@@ -28,16 +28,16 @@ ino_t InodeOf(int fd) {
   return st.st_ino;
 }
 
-// A child's stored descriptors are given to the next one. Both use libsystemd,
-// which we have not written.
+// Gives the descriptors that one child stored to the next child. Both children
+// use libsystemd, which we have not written.
 class KeptDescriptorsTest : public ::testing::Test {
  protected:
   KeptDescriptors kept_ = KeptDescriptors::Listen();
   driver::Descriptor a_{memfd_create("a", MFD_CLOEXEC)};
   driver::Descriptor b_{memfd_create("b", MFD_CLOEXEC)};
 
-  // Runs `body` in a child; what it has sent by its end is received. -1 if it
-  // does not end.
+  // Runs `body` in a child, and receives what the child has sent by its end.
+  // Returns -1 if the child does not end.
   template <typename Body>
   int InChild(Body body) {
     const pid_t child = fork();
@@ -74,7 +74,7 @@ TEST_F(KeptDescriptorsTest, NextChildFindsEachUnderItsName) {
   const ino_t a = InodeOf(a_.get());
   const ino_t b = InodeOf(b_.get());
   EXPECT_EQ(InChild([&] {
-              // At places where others have to go.
+              // Occupies a descriptor number that GiveToChild needs.
               dup2(a_.get(), 4);
               if (!kept_.GiveToChild()) return 1;
               const DescriptorStore::Named named = DescriptorStore::TakeAll();
@@ -120,7 +120,7 @@ TEST_F(KeptDescriptorsTest, DatagramOfAnotherProcessIsIgnored) {
   EXPECT_EQ(kept_.count(), 0u);
 }
 
-// The daemon serves on without it.
+// The daemon continues to serve without its parent.
 TEST_F(KeptDescriptorsTest, ParentThatHasGoneIsNoError) {
   const std::string address = kept_.address();
   kept_ = KeptDescriptors();
@@ -143,7 +143,7 @@ TEST_F(KeptDescriptorsTest, OtherMessagesAreHandedOn) {
   EXPECT_EQ(kept_.count(), 0u);
 }
 
-// Nor with one that wants to be notified, but keeps nothing.
+// A parent that wants to be notified but keeps nothing is no store, either.
 TEST_F(KeptDescriptorsTest, WithoutAParentThereIsNoStore) {
   ASSERT_EQ(getenv("NOTIFY_SOCKET"), nullptr);
   EXPECT_EQ(InChild([&] {
@@ -161,7 +161,7 @@ TEST_F(KeptDescriptorsTest, WithoutAParentThereIsNoStore) {
   EXPECT_TRUE(DescriptorStore::TakeAll().empty());
 }
 
-// A supervisor in a process of its own, and what its children print.
+// A supervisor in a separate process, and what its children print.
 class SupervisorTest : public ::testing::Test {
  protected:
   struct Start {

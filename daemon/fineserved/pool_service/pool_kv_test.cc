@@ -103,7 +103,8 @@ class PoolKvTest : public PoolFixture {
  protected:
   PoolKvTest() : PoolFixture({4096, 4, kSlabs}) {}
 
-  // An active view of at most `cap_blocks` (0: any number) that wants a slab.
+  // Joins an engine with an active view of at most `cap_blocks` (0: any number)
+  // that wants a slab.
   void Serve(const std::string& engine, pid_t pid, uint64_t cap_blocks,
              const abi::KvShape& shape = {}) {
     const slab::EngineId id = *pool_.Join(engine, geteuid(), pid);
@@ -219,7 +220,7 @@ TEST_F(PoolKvTest, BookingEndsAtThePoolsSize) {
   EXPECT_GT(admission.admitted(), 1000u);
 }
 
-// One group keeps everything, and three keep 64 tokens.
+// One group keeps everything, and three groups keep 64 tokens each.
 TEST_F(PoolKvTest, ARequestIsAdmittedWhenTheBlocksOfAllItsGroupsFit) {
   constexpr abi::KvShape kShape = {{{1, 16, 0}, {3, 16, 64}}, 0, 64, 1, 0};
   Serve("a", 10, 0, kShape);  // the whole pool: 32 blocks

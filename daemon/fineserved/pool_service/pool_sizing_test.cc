@@ -24,7 +24,7 @@ class PoolSizingTest : public PoolFixture {
     SetFree(kHeadroom);
   }
 
-  // Sets the memory that is free while the pool has its first size.
+  // Sets the memory that is free when the pool has its first size.
   void SetFree(uint64_t bytes) {
     backing_.set_device_bytes(kPresent * kSlab + bytes);
   }
@@ -36,7 +36,7 @@ class PoolSizingTest : public PoolFixture {
       sizing_.Settle();
     }
   }
-  // Lets a due measurement be made, and takes the answer.
+  // Makes a measurement that is due, and takes its result.
   void Measure() {
     sizing_.Settle();
     Poll();
@@ -112,7 +112,7 @@ TEST_F(PoolSizingTest, ShrinksForAProcessThatAsksAndSaysWhatCanCome) {
   EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab, /*starts=*/true),
             (kPresent - 1) * kSlab);
   Run();
-  // Twelve slabs are missing, and two for the slack.
+  // Twelve slabs are missing, and the slack takes another two.
   EXPECT_EQ(present(), kPresent - 14);
 }
 
@@ -144,7 +144,7 @@ TEST_F(PoolSizingTest, SaysWhatNoEngineHolds) {
   EXPECT_EQ(idle_bytes(), kHeadroom) << "all are leased";
 }
 
-// No other engine loses anything for it.
+// No other engine loses anything for such a wish.
 TEST_F(PoolSizingTest, WishThatCanNeverBeMetTakesNothing) {
   Run();
   const EngineId engine = Join("b", kPid);

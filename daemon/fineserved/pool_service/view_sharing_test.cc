@@ -1,5 +1,5 @@
-// Views on a pool: the machine (slab::PoolState) together with what carries its
-// decisions out.
+// Tests of views on a pool: the machine (slab::PoolState) together with the
+// code that carries out its decisions.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ class ViewSharingTest : public PoolFixture {
     EXPECT_TRUE(pool_.Want(id, pid, wanted));
     Poll();
   }
-  // Returns the slabs that the engine was asked for.
+  // Gives back the slabs that the engine was asked to return.
   void ReturnAsked(EngineId id, pid_t pid) {
     for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
       if (pool_.slabs().word(slab).state != SlabState::kReturning) continue;

@@ -1,4 +1,4 @@
-// Tests the leader by the grants of its node, in a fleet of two machines.
+// Tests the leader through the grants of its node, in a fleet of two machines.
 
 #include "daemon/fineserved/server/leader_server.h"
 
@@ -56,8 +56,8 @@ class LeaderServerTest : public ::testing::Test {
     EXPECT_TRUE(plan.ok()) << plan.status();
     return plan.ok() ? *plan : lead::StandingPlan();
   }
-  // `plan` is the one with which the term begins, `carried` the newest number
-  // in etcd.
+  // `plan` is the plan with which the term begins, `carried` the newest plan
+  // number in etcd.
   void Grant(const std::string& plan, uint64_t carried) {
     const cluster::LeadGrant grant{
         kTerm, clock_.NowNs() + 4 * kSecond, plan, carried, {}};
@@ -75,7 +75,7 @@ class LeaderServerTest : public ::testing::Test {
     steer.freeze = true;
     return board_.leader()->Steer(steer);
   }
-  // A daemon begins, and has the lead with its first beat.
+  // Starts a daemon, which has the lead from its first beat.
   void Lead() {
     server_.reset();
     server_ = std::make_unique<LeaderServer>(

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kBytes = size_t{64} << 20;
 
-// Memory that is written to, and so is there.
+// Memory that has been written to, and therefore exists.
 class Written {
  public:
   explicit Written(int kind)

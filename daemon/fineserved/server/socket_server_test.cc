@@ -1,5 +1,5 @@
-// A client on one end of a real socket. The test runs the server's loop step by
-// step, without a thread and without waiting.
+// Tests with a client on one end of a real socket. The test runs the server's
+// loop step by step, without a thread and without waiting.
 #include "daemon/fineserved/server/socket_server.h"
 
 #include <gmock/gmock.h>
@@ -108,8 +108,8 @@ class SocketServerTest : public ::testing::Test {
     EXPECT_TRUE(pool_->Poll().ok());
     server_->Settle();
   }
-  // Runs the loop, and what follows each of its rounds, until nothing is
-  // pending.
+  // Runs the loop, and the work that follows each of its rounds, until nothing
+  // is pending.
   void Turn() {
     while (loop_.RunOnce()) {
     }
@@ -159,16 +159,18 @@ class SocketServerTest : public ::testing::Test {
     Ask<abi::ActivateDone>(fd, activate);
     Settle();
   }
-  // The only member of the engine, whose active view wants so many slabs.
+  // Returns the connection of the engine's only member, whose active view wants
+  // `wanted` slabs.
   driver::Descriptor Viewer(uint32_t wanted) {
     driver::Descriptor fd = Member("view");
     Ask<abi::ViewAnswer>(fd, ViewOf(4));
     Activate(fd, 300, wanted);
     return fd;
   }
-  // Slabs in the view of the first engine.
+  // Returns the number of slabs in the view of the first engine.
   uint32_t InView() { return pool_->slabs().HeldBy(slab::EngineId{1}).in_view; }
-  // Returns the whole pool, which is zeroed later, and asks for 7 slabs.
+  // Gives back the whole pool, whose zeroing completes later, and asks for 7
+  // slabs.
   void AskWhileAllIsZeroed(const driver::Descriptor& fd) {
     auto back = MakeMessage<abi::ReturnRequest>(4);
     back.lease = Ask<abi::LeaseGrant>(fd, LeaseOf(300)).lease;
@@ -177,7 +179,7 @@ class SocketServerTest : public ::testing::Test {
     EXPECT_EQ(abi::Send(fd.get(), LeaseOf(7)), 0);
     Turn();
   }
-  // A dead engine leaves 298 slabs in quarantine, until EndQuarantine.
+  // Puts 298 slabs of a dead engine in quarantine until EndQuarantine.
   void BeginQuarantine() {
     backing_->set_foreign_pids(true);
     pool_->Lease(*pool_->Join("dead", geteuid(), 99), 298, 999);
@@ -189,14 +191,15 @@ class SocketServerTest : public ::testing::Test {
     Settle();
     Settle();
   }
-  // A view whose floor needs some of those slabs.
+  // Returns a request for a view whose floor needs some of the slabs in
+  // quarantine.
   static abi::ViewRequest LargeView() {
     abi::ViewRequest view = ViewOf(4);
     view.floor_blocks = 3 * 4;
     return view;
   }
   // Leases a slab and asks for its granules, which the device does not export
-  // before it goes on. Returns the lease.
+  // while it is held. Returns the lease.
   uint32_t AskGranulesOfABusyDevice(const driver::Descriptor& fd) {
     auto granules = MakeMessage<abi::GranuleRequest>(3);
     granules.lease = Ask<abi::LeaseGrant>(fd, LeaseOf(1)).lease;
@@ -206,8 +209,8 @@ class SocketServerTest : public ::testing::Test {
     Turn();
     return granules.lease;
   }
-  // A process that joins as engine "a" and makes this request. Its own child
-  // keeps the connection open until `hold` is closed.
+  // Forks a process that joins as engine "a" and sends `request`. A child of
+  // that process keeps the connection open until `hold` is closed.
   pid_t ForkMember(const auto& request, driver::Descriptor* hold) {
     int ready[2];
     int held[2];
@@ -279,7 +282,7 @@ TEST_F(SocketServerTest, MemberIsWelcomedWithTableAndScoreboard) {
   ASSERT_EQ(received_.descriptor_count(), 2u);
 }
 
-// The loop rests: Turn would not end.
+// The loop pauses while no descriptor is free; otherwise, Turn would not end.
 TEST_F(SocketServerTest, ConnectionWaitsForADescriptorToBeFree) {
   clock_.AdvanceNs(RealClock().NowNs());  // the loop's alarms are real
   driver::Descriptor fd = Connect();
@@ -431,7 +434,7 @@ TEST_F(SocketServerTest, PeersAreAnsweredWhileTheDeviceIsBusy) {
   EXPECT_EQ(received_.descriptor_count(), 4u);
 }
 
-// By then, another engine may have them.
+// By the time of their export, another engine may have the granules.
 TEST_F(SocketServerTest, GranulesReturnedBeforeTheirExportAreNotSent) {
   const driver::Descriptor a = Member("a");
   auto back = MakeMessage<abi::ReturnRequest>(4);
@@ -527,7 +530,7 @@ class FollowerTest : public SocketServerTest {
     hello.role = abi::Role::kFollower;
     Ask<abi::Welcome>(rank_, hello);
   }
-  // Returns the order that follows, if one does.
+  // Sends a report, and returns the order that follows, if any.
   absl::optional<abi::MoveOrder> Report(abi::Place place, abi::Need need,
                                         uint32_t order = 0) {
     auto report = MakeMessage<abi::MoveReport>(++sequence_);
@@ -543,7 +546,8 @@ class FollowerTest : public SocketServerTest {
     if (poll(&readable, 1, 0) != 1) return absl::nullopt;
     return Answer<abi::MoveOrder>(rank_);
   }
-  // It is away for another GPU's room: for kStayOutNs no call brings it back.
+  // Expects that the engine stays away because others need another GPU's room:
+  // for kStayOutNs no call brings it back.
   void ExpectStaysOut() {
     using abi::Need;
     using abi::Place;

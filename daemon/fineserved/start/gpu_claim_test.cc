@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// No GPU has this UUID, and no other run of this test.
+// Returns a device whose UUID no GPU has, and no other run of this test.
 backing::Device OwnDevice(bool emulated) {
   backing::Device device;
   const pid_t pid = getpid();

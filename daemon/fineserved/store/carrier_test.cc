@@ -1,4 +1,4 @@
-// A carrier on an emulated device, for memory of another one.
+// Tests a carrier on one emulated device, for memory of another device.
 #include "daemon/fineserved/store/carrier.h"
 
 #include <gtest/gtest.h>
@@ -23,14 +23,14 @@ using driver::Reservation;
 
 constexpr uint64_t kCopyBytes = 4 << 20, kPart = 1 << 20;
 
-// Before the program's first driver call, in a machine that store_test.cc
+// Set before the program's first driver call, in a machine that store_test.cc
 // makes.
 [[maybe_unused]] const int kTwoDevices = setenv("EMUCUDA_DEVICES", "2", 1);
 
 class CarrierTest : public ::testing::Test {
  protected:
   CarrierTest() {
-    // A copy whose parts are of different letters.
+    // Writes a copy whose parts consist of different letters.
     EXPECT_TRUE(file_.Append(kCopyBytes).ok());
     for (uint64_t i = 0; i < 4; ++i) {
       const std::string part(kPart, static_cast<char>('a' + i));
@@ -56,7 +56,8 @@ class CarrierTest : public ::testing::Test {
     context_.MakeCurrent();
     return s;
   }
-  // A letter for each part of the memory, '!' if it is of several.
+  // Returns a letter for each part of the memory, '!' for a part with several
+  // letters.
   std::string Letters() const {
     std::string letters;
     for (uint64_t i = 0; i < 4; ++i) {

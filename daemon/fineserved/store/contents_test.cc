@@ -20,10 +20,11 @@ constexpr HolderId kA{1}, kB{2};
 
 ContentKey KeyOf(uint64_t content) { return {{content, 0}, kBytes}; }
 
-// Contents with a store's part played: a new copy has the next place.
+// Contents, with the test in the role of the store: a new copy gets the next
+// place.
 class Book {
  public:
-  // Does as Store::Keep. Returns how many had to be copied.
+  // Acts like Store::Keep. Returns how many contents had to be copied.
   int Keep(HolderId holder, const std::vector<uint64_t>& contents) {
     std::vector<Contents::Entry> entries;
     places.clear();
@@ -76,7 +77,7 @@ TEST(ContentsTest, EqualContentsOfSeveralAreHeldOnceAndUntilTheLastEnds) {
   EXPECT_EQ(b.book.held_bytes(), 0u);
 }
 
-// The bytes of a process that did not leave may have been written since.
+// A process that did not leave may have written to the bytes since.
 TEST(ContentsTest, CopyOfWhoHasNotLeftIsNotOfferedToOthers) {
   Book b;
   EXPECT_EQ(b.Keep(kA, {1}), 1);
@@ -123,7 +124,7 @@ TEST(ContentsTest, RoomIsNotMadeOfWhatTheSameEvictionFound) {
   EXPECT_TRUE(b.book.MakeRoom(kBytes, kBytes, {}, &b.freed).ok());
 }
 
-// Its owner counts it, and could not free it.
+// The owner of the file counts the copy, and could not free it.
 TEST(ContentsTest, CopyInAnothersFileIsHeldForThoseThatAreOutAlone) {
   Book b;
   b.book.SetOthers(7, true);
@@ -163,7 +164,8 @@ TEST(ContentsTest, CopyInAFileThatIsNoOthersAnyLongerBecomesSpare) {
   EXPECT_EQ(b.book.spare_bytes(), kBytes);
 }
 
-// Any order of calls, beside a model of the places that each holder needs.
+// Makes calls in any order, beside a model of the places that each holder
+// needs.
 TEST(ContentsTest, NeededCopyIsNeverFreedAndAllAreFreedInTheEnd) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));

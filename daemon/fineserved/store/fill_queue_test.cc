@@ -19,13 +19,13 @@ using Answer = Link::Answer;
 
 constexpr HolderId kFirst{1}, kSecond{2};
 
-// Pieces are named by their offset.
+// State of a fake link, whose pieces are named by their offset.
 struct Way {
   std::vector<uint64_t> begun;
   std::deque<Answer> answers;
   bool begins = true;
   bool carries_at_once = false;
-  // All that it has begun, and each from here on.
+  // Carries all pieces that it has begun, and each further piece at once.
   void CarryAll() {
     carries_at_once = true;
     answers.assign(begun.size(), Answer::kCarried);
@@ -53,7 +53,8 @@ class FakeLink : public Link {
   Way* const way_;
 };
 
-// A hundredth of the patience passes each time that it is looked at.
+// A clock that advances by a hundredth of the patience each time that it is
+// read.
 class HastyClock final : public Clock {
  public:
   uint64_t NowNs() const override {
@@ -84,7 +85,7 @@ class FillQueueTest : public ::testing::Test {
 
 TEST_F(FillQueueTest, LinksTakeTurnsAndTheFastOneDoesMore) {
   for (uint64_t i = 0; i < 9; ++i) Add(i);
-  // One piece shows that the other daemon can.
+  // The other daemon gets one piece at first, which shows whether it can carry.
   EXPECT_THAT(own_.begun, ElementsAre(0, 2));
   EXPECT_THAT(other_.begun, ElementsAre(1));
   own_.CarryAll();
@@ -160,7 +161,8 @@ TEST_F(FillQueueTest, DroppedPiecesAreNotBegunNorBegunAgain) {
   EXPECT_THAT(own_.begun, ElementsAre(0, 2, 10));
 }
 
-// It keeps the memory, of which there may be too little for a second try.
+// A link that still copies keeps the memory, and there may be too little memory
+// for a second try.
 TEST_F(FillQueueTest, DropWaitsForOtherLinksButNotForSilentOnes) {
   Add(0);
   Add(1);
@@ -174,7 +176,7 @@ TEST_F(FillQueueTest, DropWaitsForOtherLinksButNotForSilentOnes) {
   EXPECT_FALSE(queue_.has_others());
 }
 
-// They may still write to the memory of other holders.
+// The dropped links may still write to the memory of other holders.
 TEST_F(FillQueueTest, OthersThatAreDroppedFailWhatTheyCopy) {
   Add(0);
   Add(1, kSecond);

@@ -36,7 +36,7 @@ constexpr HolderId kChat{1}, kCode{2};
 
 class StoreTest : public ::testing::Test {
  protected:
-  // An allocation of 2 MiB, all of one letter.
+  // An allocation of 2 MiB that is filled with one letter.
   struct Allocation {
     Granule granule;
     Reservation range;
@@ -66,7 +66,7 @@ class StoreTest : public ::testing::Test {
               CUDA_SUCCESS);
     EXPECT_EQ(driver_.call().cuCtxSynchronize(), CUDA_SUCCESS);
   }
-  // Its letter, '!' if its bytes differ.
+  // Returns the letter that fills the allocation, '!' if its bytes differ.
   char Read(const Allocation& allocation) {
     std::string bytes(kMemoryBytes, '?');
     EXPECT_EQ(driver_.call().cuMemcpyDtoH_v2(
@@ -94,7 +94,8 @@ class StoreTest : public ::testing::Test {
     store_->Fill(holder, 7, std::move(memory));
     return store_->FinishFill(holder, 7, total);
   }
-  // The letters of the copies, in order; ! for one that is not of one letter.
+  // Returns the letters of the copies in order, '!' for a copy that does not
+  // consist of one letter.
   static std::string Letters(const Kept& kept) {
     std::string list(1 << 16, '\0');
     EXPECT_GT(pread(kept.inventory.get(), list.data(), list.size(), 0), 0);
@@ -169,7 +170,8 @@ TEST_F(StoreTest, RefusesToFillWhatItDoesNotHave) {
   EXPECT_TRUE(absl::IsNotFound(Restore(kChat, std::move(smaller))));
 }
 
-// Another connection handed it over, or an attempt that was given up.
+// Memory does not count as filled if another connection or an abandoned attempt
+// handed it over.
 TEST_F(StoreTest, MemoryThatWasLetGoIsNotTakenForFilled) {
   const Allocation a = Make('a'), b = Make('b'), c = Make('c');
   ASSERT_TRUE(Leave(kChat, {&a, &b}).ok());
@@ -188,7 +190,8 @@ TEST_F(StoreTest, MemoryThatWasLetGoIsNotTakenForFilled) {
   EXPECT_EQ(Read(c), 'b');
 }
 
-// Its copies may go at any time: others may need the room.
+// The copies of a process on the GPU may go at any time, because others may
+// need the room.
 TEST_F(StoreTest, ProcessThatIsOnTheGpuIsNotFilled) {
   const Allocation a = Make('a');
   ASSERT_TRUE(Leave(kChat, {&a}).ok());
@@ -196,7 +199,7 @@ TEST_F(StoreTest, ProcessThatIsOnTheGpuIsNotFilled) {
   EXPECT_TRUE(absl::IsNotFound(Restore(kChat, HandOver({&a}))));
 }
 
-// The engine would compute with it.
+// If the change went unnoticed, the engine would compute with the changed copy.
 TEST_F(StoreTest, CopyThatHasChangedIsNoticedWhenItComesBack) {
   const Allocation a = Make('a'), b = Make('b');
   absl::StatusOr<Kept> kept = Leave(kChat, {&a, &b});
@@ -240,7 +243,7 @@ TEST_F(StoreTest, LimitIsKeptAndARefusalNamesTheFigures) {
   EXPECT_EQ(store_->figures().held_bytes, 3 * kMemoryBytes);
 }
 
-// Its owner has given up waiting, and writes.
+// The owner of the copy has given up waiting, and writes to its memory.
 TEST_F(StoreTest, CopyOfWhoDidNotLeaveIsFreed) {
   const Allocation a = Make('a');
   const absl::StatusOr<Kept> kept = store_->Keep(kChat, HandOver({&a}));
@@ -260,7 +263,7 @@ TEST_F(StoreTest, MemoryThatCannotBeImportedChangesNothing) {
 
 class AdoptionTest : public StoreTest {
  protected:
-  // Descriptors and mappings of it in this process.
+  // Returns the number of descriptors and mappings of `file` in this process.
   static size_t HoldersOf(const driver::Descriptor& file) {
     struct stat st = {};
     fstat(file.get(), &st);
@@ -274,7 +277,8 @@ class AdoptionTest : public StoreTest {
     }
     return holders;
   }
-  // The holder comes to another daemon with what it got from the first.
+  // Lets the holder come to another daemon with what it got from the first
+  // daemon.
   absl::Status ComeWith(HolderId holder, const Kept& kept, bool is_out) {
     return ComeTo(store_.get(), holder, kept, is_out);
   }
@@ -304,7 +308,7 @@ TEST_F(AdoptionTest, NextDaemonHasTheCopiesOfTheOneBefore) {
   EXPECT_EQ(Letters(*again), "ab");
 }
 
-// A replica of it, which shares its copy, may have been stopped.
+// A replica that shares the copy may have been stopped.
 TEST_F(AdoptionTest, CopyIsThereForAProcessThatComesLate) {
   const Allocation a = Make('a'), b = Make('b');
   const absl::StatusOr<Kept> first = Leave(kChat, {&a});
@@ -334,7 +338,8 @@ TEST_F(AdoptionTest, MemoryInTheFileOfTheOneBeforeCountsAndIsFreed) {
   EXPECT_EQ(BytesOf(second->files[0]), kMemoryBytes);
 }
 
-// A process that is stopped has not come yet: what it locks stays, and counts.
+// A stopped process has not come yet. The memory that it locks stays, and
+// counts.
 TEST_F(AdoptionTest, MemoryOfWhoHasNotComeYetCountsUntilItEnds) {
   const Allocation a = Make('a'), b = Make('b'), c = Make('c');
   const absl::StatusOr<Kept> first = Leave(kChat, {&a});
@@ -471,7 +476,7 @@ TEST_F(SharedStoreTest, TwoThatLeaveAtTheSameTimeShareACopyTheNextTime) {
   EXPECT_EQ(BytesOf(first->files[0]) + BytesOf(twin->files[0]), kMemoryBytes);
 }
 
-// It may have gone on, and written.
+// The process may have continued, and written to its memory.
 TEST_F(SharedStoreTest, CopyOfWhoHasNotLeftIsNotOffered) {
   const Allocation a = Make('a'), b = Make('b');
   ASSERT_TRUE(store_->Keep(kChat, HandOver({&a})).ok());
@@ -497,7 +502,7 @@ TEST_F(SharedStoreTest, CopyThatAnotherDaemonsEngineNeedsOutlivesItsMakers) {
   EXPECT_TRUE(Leave(kChat, {&b}).ok());
 }
 
-// A daemon dies with its descriptors; an engine keeps what it holds.
+// A daemon loses its descriptors when it dies; an engine keeps what it holds.
 TEST_F(SharedStoreTest, CopyThatIsOutOutlivesEitherDaemon) {
   const Allocation a = Make('a'), b = Make('b');
   const absl::StatusOr<Kept> first = Leave(kChat, {&a});
@@ -514,7 +519,7 @@ TEST_F(SharedStoreTest, CopyThatIsOutOutlivesEitherDaemon) {
   EXPECT_EQ(LeaveOther(kCode, {&a})->copied_bytes, 0u);
 }
 
-// Their daemon died, and they ended before the next one.
+// The users' daemon died, and the users ended before the next daemon started.
 TEST_F(SharedStoreTest, CopyWhoseUsersAreAllDeadMakesRoom) {
   const Allocation a = Make('a'), b = Make('b');
   store_->SetLimit(kMemoryBytes);

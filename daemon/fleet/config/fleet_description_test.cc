@@ -53,7 +53,8 @@ TEST(FleetDescriptionTest, AddedRemovedAndChangedSectionsAreNamed) {
                                         {{"slo_ttft_ms", "800", "900"}}}));
 }
 
-// Each field that can be written must show, or apply would take no notice.
+// Each field that can be written must show; otherwise, apply would not notice
+// its change.
 TEST(FleetDescriptionTest, EveryFieldShows) {
   using Edit = std::function<void(Fleet*)>;
   const std::vector<Edit> edits = {

@@ -56,7 +56,7 @@ class FleetTest : public ::testing::Test {
   const std::string profile_path_ = stem_ + ".profile.toml";
 };
 
-// Every key that there is, with another value than its usual one.
+// Every key, each with a value other than its usual one.
 constexpr char kEveryKey[] = R"(
 [proxy]
 listen = "0.0.0.0:80"
@@ -446,7 +446,7 @@ TEST_F(FleetTest, DerivedPortStaysWhenOtherEnginesComeAndGo) {
   ASSERT_TRUE(two.ok() && three.ok()) << three.status();
   EXPECT_EQ(two->engines[0].port, three->engines[0].port);
   EXPECT_EQ(two->engines[1].port, three->engines[1].port);
-  // Nor does it take the port that another engine was given.
+  // A derived port also avoids the port that another engine was given.
   const auto given = Read(more + "url = \"http://127.0.0.1:" +
                           std::to_string(two->engines[0].port) + "\"\n");
   ASSERT_TRUE(given.ok()) << given.status();
@@ -504,8 +504,8 @@ TEST_F(FleetTest, AbsentFileIsNotFound) {
 
 namespace fs = std::filesystem;
 
-// As Kubernetes mounts a ConfigMap: fleet.toml → ..data/fleet.toml, and
-// ..data → the folder of the present version.
+// Links files as Kubernetes mounts a ConfigMap: fleet.toml → ..data/fleet.toml,
+// and ..data → the folder of the current version.
 class FleetPathTest : public testing::Test {
  protected:
   FleetPathTest() {

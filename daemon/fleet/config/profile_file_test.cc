@@ -25,7 +25,7 @@ class ProfileFileTest : public ::testing::Test {
       ::testing::TempDir() + "profile-" + std::to_string(getpid()) + ".toml";
 };
 
-// Every key that there is, with another value than its usual one.
+// Returns a profile with every key, each with a value other than its usual one.
 MeasuredProfile Everything() {
   MeasuredProfile p;
   p.model = "a \"quoted\" \\ name\nof two lines";

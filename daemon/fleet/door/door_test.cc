@@ -88,7 +88,7 @@ class DoorTest : public ::testing::Test {
   std::atomic<bool> stop_ = false;
 };
 
-// A process that hangs does not turn.
+// A process that hangs makes no turns, so it gives no sign of life.
 TEST_F(DoorTest, GivesASignOfLifeWithEachTurnThatIsDue) {
   const double hung = Silence();
   pollfd due = {door_->descriptor(), POLLIN, 0};
@@ -107,7 +107,8 @@ TEST_F(DoorTest, DoorOfAKilledProcessKeepsItsLastSignOfLife) {
   EXPECT_FALSE(DoorSilence(path()).has_value());
 }
 
-// It would turn forever without an answer, at a core's expense.
+// Otherwise, the door would turn forever without an answer, at the expense of a
+// core.
 TEST_F(DoorTest, WithoutADescriptorItRestsForAWhileAndThenAnswers) {
   const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ASSERT_TRUE(base::ConnectUnix(client, path()));
@@ -124,7 +125,7 @@ TEST_F(DoorTest, WithoutADescriptorItRestsForAWhileAndThenAnswers) {
   EXPECT_TRUE(AskDoor(path(), Question(), kPatience).ok());
 }
 
-// It turns, and yet nothing that it should answer reaches it.
+// The door turns, but no question that it should answer reaches it.
 TEST_F(DoorTest, WithoutADescriptorItGivesNoSignOfLife) {
   rlimit before, none = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -142,7 +143,7 @@ TEST_F(DoorTest, WithoutADescriptorItGivesNoSignOfLife) {
   EXPECT_LT(Silence(), later);
 }
 
-// Such as one of an older release.
+// A door of an older release, for example, has such a time.
 TEST_F(DoorTest, WithAWallClockTimeHasNoSignOfLife) {
   ASSERT_EQ(utimensat(AT_FDCWD, path().c_str(), nullptr, 0), 0);
   EXPECT_FALSE(DoorSilence(path()).has_value());

@@ -1,4 +1,4 @@
-// The client against Debian's etcd.
+// Tests the client against Debian's etcd.
 
 #include "daemon/node/etcd/etcd_client.h"
 
@@ -24,7 +24,7 @@ namespace {
 TEST(GatewayTest, RangeCoversExactlyThePrefix) {
   // "a/" to "a0": base64 of each.
   EXPECT_EQ(RangeBody("a/"), R"({"key":"YS8=","range_end":"YTA="})");
-  // No byte is greater than 0xff: the one before it is raised.
+  // No byte is greater than 0xff, so the byte before it is raised.
   EXPECT_EQ(RangeBody("a\xff"), R"({"key":"Yf8=","range_end":"Yg=="})");
 }
 
@@ -167,7 +167,7 @@ TEST_F(EtcdClientTest, TheFirstOfTwoMakesTheKeyAndItsRevisionIsTheFence) {
   write.when = {{"election", term}};
   write.puts = {{"plan", "one"}};
   EXPECT_TRUE(Run(client.Commit(write))->succeeded);
-  // The lease's end ends the term: the same write is refused from then on.
+  // When the lease ends, the term ends: the same write is refused from then on.
   EXPECT_TRUE(Run(client.Revoke(11)).ok());
   write.puts = {{"plan", "two"}};
   EXPECT_FALSE(Run(client.Commit(write))->succeeded);
@@ -237,7 +237,7 @@ TEST_F(EtcdClientTest, AMemberOfAnotherClusterHoldsUpNoCall) {
   EXPECT_EQ(client.strangers(), 1u);
 }
 
-// A member that was away is asked again, though the others answer.
+// A member that was away is asked again, even if the others answer.
 TEST_F(EtcdClientTest, TheFirstMemberIsAskedAgain) {
   Cluster ours(1);
   Cluster theirs(1);

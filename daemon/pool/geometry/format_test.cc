@@ -23,8 +23,8 @@ TEST_P(FormatTable, FollowsThePapersFormula) {
   EXPECT_EQ(format->block_tokens, GetParam().want.block_tokens);
 }
 
-// The paper's Table 3; AWQ (W4A16) leaves KV at 16 bits. Layers, KV heads and
-// head dim from the models' public configurations.
+// Models of the paper's Table 3; AWQ (W4A16) leaves KV at 16 bits. Layers, KV
+// heads and head dim are from the models' public configurations.
 constexpr KvShape Llama8B(uint32_t bits, uint64_t quant_bytes = 0) {
   return {32, 8, 128, bits, 1, quant_bytes, 16, Layout::kLayers};
 }

@@ -26,7 +26,7 @@ std::vector<GeometryChoice> Frontier(uint64_t pool,
   return *frontier;
 }
 
-// The first choice of the frontier that wastes at most `waste`.
+// Returns the first choice of the frontier that wastes at most `waste`.
 const GeometryChoice* Within(const std::vector<GeometryChoice>& frontier,
                              double waste) {
   const auto found =

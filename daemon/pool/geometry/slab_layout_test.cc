@@ -41,7 +41,8 @@ TEST(SlabLayoutTest, AnExactIdIsTheSlabTimesBlocksPerSlabPlusTheLocalId) {
 }
 
 TEST(SlabLayoutTest, ABlockOverASlabsBoundaryIsInNeither) {
-  // 2 MiB / 768 KiB: blocks of three shares meet only every third boundary.
+  // 2 MiB / 768 KiB: a block boundary meets a boundary of shares only after
+  // every third share.
   const SlabLayout layout = Make({2 * kMiB, 1, 10}, {1, 768 * kKiB, 16});
   EXPECT_EQ(layout.Blocks(1).first, 3);  // block 2 covers 1.5 to 2.25 MiB
   EXPECT_EQ(layout.Blocks(1).end, 5);
@@ -114,7 +115,7 @@ void CheckEveryBlock(const PoolGeometry& pool, const Format& format) {
     next_free_id = blocks.end;
     ASSERT_GE(blocks.first * format.page_bytes, view * share);
     ASSERT_LE(blocks.end * format.page_bytes, (view + 1) * share);
-    // One more block on either side would reach out of the share.
+    // One more block on either side would extend beyond the share.
     ASSERT_LT(blocks.first * format.page_bytes,
               view * share + format.page_bytes);
     ASSERT_GT((blocks.end + 1) * format.page_bytes, (view + 1) * share);
@@ -126,7 +127,8 @@ void CheckEveryBlock(const PoolGeometry& pool, const Format& format) {
   ASSERT_LE(next_free_id, layout.ViewBlocks());
   ASSERT_GE(least, layout.LeastBlocks());
   ASSERT_LE(most, share / format.page_bytes);
-  // The mean is exact over a period of boundaries, near it over any pool.
+  // The mean is exact over a period of boundaries, and nearly exact over any
+  // pool.
   EXPECT_NEAR(static_cast<double>(usable) / pool.slab_count,
               layout.MeanBlocks(), 1.0);
   const double used = layout.MeanBlocks() *

@@ -11,7 +11,8 @@
 namespace fineserve::proxy {
 namespace {
 
-// As at the proxy's exit, when the io_context ends the last exchanges.
+// This happens at the proxy's exit, when the io_context ends the last
+// exchanges.
 TEST(AdmissionChannelTest, OwnerThatOutlivesTheChannelCannotReachIt) {
   boost::asio::io_context io;
   const RealClock clock;

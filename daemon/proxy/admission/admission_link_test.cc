@@ -26,7 +26,7 @@ namespace {
 using ::testing::ElementsAre;
 using Clock = std::chrono::steady_clock;
 
-// A busy machine is slow, not wrong.
+// Time limit of a wait; a busy machine is slow, not wrong.
 constexpr std::chrono::minutes kPatience(1);
 
 // The other end is libzmq's ROUTER, or bytes written by hand.
@@ -52,7 +52,7 @@ class PathLinkTest : public ::testing::Test {
     }
     return true;
   }
-  // The next message that reaches the daemon.
+  // Returns the next message that reaches the daemon.
   absl::optional<wire::ServerSocket::Incoming> Next(
       wire::ServerSocket* server) {
     absl::optional<wire::ServerSocket::Incoming> incoming;
@@ -148,7 +148,7 @@ TEST_F(PathLinkTest, RouterThatAsksWhetherItLivesGetsItsAnswer) {
   ASSERT_EQ(zmq_bind(router, ("ipc://" + path_).c_str()), 0);
   Link();
   ASSERT_TRUE(RunUntil([&] { return connected_ == 1; }));
-  // libzmq ends a connection that does not answer five times a second. On a
+  // Five times a second, libzmq ends a connection that does not answer. On a
   // busy machine an answer may be late once.
   EXPECT_TRUE(process::Eventually([&] {
     const int before = connected_;

@@ -21,7 +21,7 @@ class BreakerTest : public ::testing::Test {
     Fail(Breaker::kMostInARow);
     ASSERT_TRUE(breaker_.is_open());
   }
-  // Rests and sends the request that is the trial.
+  // Lets the rest pass, and sends the request that is the trial.
   void Try(uint64_t rest_ns) {
     now_ns_ += rest_ns - 1;
     ASSERT_FALSE(Lets());

@@ -75,8 +75,9 @@ class SilentPort {
 
   uint16_t port() const { return ntohs(at_.sin_port); }
   void Close() { listener_.Reset(); }
-  // Until connections to it neither succeed nor fail, as on a machine that is
-  // out of reach: the kernel drops what a full queue cannot take.
+  // Fills the queue until connections to the port neither succeed nor fail, as
+  // on a machine that is out of reach: the kernel drops what a full queue
+  // cannot take.
   void FillQueue() {
     constexpr int kMoreThanItTakes = 8;
     for (int i = 0; i < kMoreThanItTakes; ++i) {
@@ -122,7 +123,7 @@ class EngineHealthTest : public ::testing::Test {
     io_.run_for(std::chrono::milliseconds(2500));
     EXPECT_FALSE(admission_->states().Serves("a"));
   }
-  // Why a request is refused; empty if it is not.
+  // Returns why a request is refused; empty if it is not.
   std::string Refused() {
     AdmissionRequest request;
     request.id = ++last_;

@@ -41,7 +41,7 @@ TEST_F(FleetAdmissionTest, WithoutRatesTheShortestWaitWins) {
   // B's wait grows by 1,000 µs with each of 10 tokens.
   Split(4);
   EXPECT_THAT(asked_, ElementsAre("B", "B", "B", "A"));
-  // The requests that wait shorten with time.
+  // The waits of requests get shorter as time passes.
   Welcome("A", 5'000);
   Welcome("B", 6'000);
   clock_.AdvanceNs(5'500'000);
@@ -81,7 +81,7 @@ TEST_F(FleetAdmissionTest, EngineReadsAnothersWeightsSinceOneMoment) {
   EXPECT_FALSE(admission_->ReadingOf("a")) << "it has its own again";
 }
 
-// Each GPU would bring the model back, and evict others for it.
+// Otherwise, each GPU would bring the model back, and evict others for it.
 TEST_F(FleetAdmissionTest, ModelComesBackToOneGpu) {
   UseTwo();
   Welcome("A", 400'000, nullptr, /*away=*/true);
@@ -149,7 +149,7 @@ TEST_F(FleetAdmissionTest, RefusedByOneIsAskedOfTheNext) {
   EXPECT_EQ(verdicts_[0].second.why, "because of B");
 }
 
-// The second has an engine of the model only by the fleet file.
+// The second GPU has an engine of the model only according to the fleet file.
 TEST_F(FleetAdmissionTest, ReasonOfAGpuThatHasAnEngineIsGiven) {
   UseTwo(1, 0);
   Submit(Request());
@@ -253,7 +253,7 @@ TEST_F(FleetAdmissionTest, CancelledWhileItWaitsGetsNoAnswer) {
   EXPECT_THAT(verdicts_, IsEmpty());
 }
 
-// It waits at both, and goes where it can start first.
+// The request waits at both GPUs, and goes where it can start first.
 TEST_F(FleetAdmissionTest, RequestIsBoundLate) {
   UseTwo();
   Submit(Request());
@@ -302,8 +302,8 @@ TEST_F(FleetAdmissionTest, ClientThatLeavesIsCancelledEverywhere) {
   EXPECT_FALSE(LastCancel("B")->elsewhere);
 }
 
-// Once a GPU has said that it is full, the other is asked first until something
-// ends there.
+// Once a GPU has said that it is full, the other GPU is asked first until a
+// request ends on the full one.
 TEST_F(FleetAdmissionTest, FullGpuIsPassedOverAndItsShareRepaid) {
   UseTwo(1, 1);
   Submit(Request());
@@ -349,7 +349,7 @@ TEST_F(FleetAdmissionTest, LastDaemonThatDiesLeavesNoRequestWaiting) {
   EXPECT_TRUE(verdicts_[0].second.unscheduled);
 }
 
-// A is dead, daemon and engine, and B is full.
+// A's daemon and engine are dead, and B is full.
 TEST_F(FleetAdmissionTest, DeadGpuDoesNotHideWhyTheOtherRefuses) {
   UseTwo();
   gpus_.at("A")->GoOn();
@@ -526,7 +526,7 @@ class FleetPlanTest : public FleetAdmissionTest {
   void Tell(const std::string& gpu, const wire::PlanT& plan) {
     Welcome(gpu, 0, &plan);
   }
-  // The model's counts in the next greeting to the GPU's daemon.
+  // Returns the model's counts in the next greeting to the GPU's daemon.
   wire::ModelDemandT ReportedDemand(const std::string& gpu) {
     clock_.AdvanceNs(GpuAdmission::kHelloNs);
     gpus_.at(gpu)->Tick();

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-// Between a request's arrival and Submit.
+// Time between a request's arrival and Submit.
 constexpr uint64_t kCountingNs = 3'000'000;
 
 std::shared_ptr<config::Fleet> OneModel(bool fail_open) {
@@ -73,7 +73,7 @@ class GpuAdmissionTest : public ::testing::Test {
     verdict.engine = engine;
     Receive(id, std::move(verdict));
   }
-  // The messages sent since the last call, as "Submit 3".
+  // Returns the messages sent since the last call, in the form "Submit 3".
   std::vector<std::string> Messages() {
     std::vector<std::string> reported;
     for (const wire::MessageT& message : told_) {
@@ -358,7 +358,8 @@ TEST_F(GpuAdmissionTest, DaemonThatWasNotGreetedIsGreetedAndAskedAgain) {
   EXPECT_THAT(Messages(), ElementsAre("Hello 0", "Submit 1"));
 }
 
-// Its connection was replaced, or more messages wait than it takes.
+// A message is not taken if the connection was replaced, or if more messages
+// wait than the connection takes.
 TEST_F(GpuAdmissionTest, MessageThatIsNotTakenMakesItGreetAgain) {
   Welcome();
   Submit(1);
@@ -419,7 +420,7 @@ TEST_F(GpuAdmissionTest, HealthIsReportedWhenItChangesAndWithEachHello) {
   EXPECT_THAT(Messages(), ElementsAre("Hello 0"));
 }
 
-// The daemon of another GPU may have brought it.
+// The daemon of another GPU may have brought the plan.
 TEST_F(GpuAdmissionTest, DaemonHearsOfANewPlanWithTheNextTick) {
   wire::NewestPlan newest;
   admission_->SetPlan(&newest);
@@ -454,7 +455,8 @@ TEST_F(GpuAdmissionTest, DaemonHearsSinceWhenAnEngineDoesNotServe) {
   EXPECT_NEAR(hello->engines[1]->trouble_s, 6, 1e-6);
 }
 
-// It may be the request's fault, or bad luck: others would be refused.
+// The failure may be the request's fault, or bad luck. If the engine counted as
+// not serving, other requests would be refused.
 TEST_F(GpuAdmissionTest, EngineThatBrokeOffOneRequestStillServes) {
   Welcome();
   admission_->SetHealth("a", Health::kServes);
@@ -506,7 +508,8 @@ TEST_F(GpuAdmissionTest, EveryEventAndAnswerIsASignOfLife) {
   EXPECT_EQ(admission_->states().Signs("b").progressed_ns, 0u);
 }
 
-// Before it is started again. Requests that run there go on and are counted.
+// An engine rests before it is started again. Requests that run on it continue
+// and are counted.
 TEST_F(GpuAdmissionTest, EngineThatRestsDoesNotServeForAWhile) {
   Welcome();
   admission_->SetHealth("a", Health::kServes);
@@ -547,7 +550,7 @@ TEST_F(GpuAdmissionTest, WithoutADaemonARestingEngineIsAvoided) {
   }
 }
 
-// It would be cut when the engine ends.
+// A request would be cut off when the engine ends.
 TEST_F(GpuAdmissionTest, WithoutADaemonNoRequestGoesToEnginesThatAllRest) {
   admission_->GoOn();
   admission_->Rest({"a", "b"}, {}, clock_.NowNs() + 3'000'000'000);

@@ -25,7 +25,8 @@ std::shared_ptr<const config::Fleet> TwoModels() {
 
 class OpenAdmissionTest : public testing::Test {
  protected:
-  // The engine that the request is sent to; empty if refused.
+  // Returns the engine that the request is sent to; empty if the request is
+  // refused.
   std::string Submit(uint64_t id, uint32_t prompt,
                      const std::string& avoid = "",
                      const std::string& model = "org/m") {

@@ -41,7 +41,8 @@ class StoppedModelsTest : public ::testing::Test {
                  [this, id](Verdict verdict) { verdicts_[id] = verdict; });
   }
 
-  // Requests that the engines of m are started for, after a turn.
+  // Returns the number of requests that the engines of m are started for, after
+  // a turn.
   uint64_t Wanted() {
     stopped_.Turn({});
     return stopped_.Demand().at("a").waiting;

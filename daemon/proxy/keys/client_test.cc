@@ -15,7 +15,7 @@
 namespace fineserve::proxy {
 namespace {
 
-// A file of keys that lives as long as this.
+// A file of keys that lives as long as this object.
 class KeyFile {
  public:
   absl::StatusOr<KeySet> Read(const std::string& text) {

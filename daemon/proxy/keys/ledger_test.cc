@@ -76,8 +76,9 @@ TEST_F(LedgerTest, FullLedgerSaysSo) {
   EXPECT_TRUE(ledger->AccountOf("client-1023").ok());
 }
 
-// Two proxies charge one account while one of them is killed again and again:
-// its ledger holds what each of them had charged, and no more.
+// Proxies charge one account and are killed, again and again: the account then
+// holds what each proxy had charged, and at most one token that the proxy had
+// not reported yet.
 TEST_F(LedgerTest, KilledProxyLosesNothingAndChargesNothingTwice) {
   const auto ledger = Open();
   Account* const account = *ledger->AccountOf("alice");
@@ -106,7 +107,7 @@ TEST_F(LedgerTest, KilledProxyLosesNothingAndChargesNothingTwice) {
     EXPECT_GE(charged, seen);
     EXPECT_LE(charged, seen + 1);  // killed before it had said so
   }
-  // A death between the two additions.
+  // A proxy that dies between the two additions raises only the day's sum.
   EXPECT_LE(account->SpentOn(kNoon) - account->output_tokens, 50u);
 }
 
@@ -127,7 +128,7 @@ TEST_F(LedgerTest, ClockThatIsSetBackDoesNotGiveADayTwice) {
   const absl::Time midnight = kNoon + absl::Hours(12);
   account->Charge(100, 0, midnight);
   EXPECT_EQ(account->SpentOn(midnight - absl::Seconds(1)), 100u);
-  // One that was a year ahead does not hold the client up for a year.
+  // A clock that was a year ahead does not hold the client up for a year.
   account->Charge(1, 0, midnight + absl::Hours(24 * 365));
   EXPECT_EQ(account->SpentOn(midnight), 0u);
   account->Charge(5, 0, midnight);
@@ -156,7 +157,7 @@ TEST_F(LedgerTest, RateLetsAMinutesRequestsComeAtOnceAndThenEvenly) {
             absl::Milliseconds(600));
   EXPECT_EQ(account->TakeRequest(60, kNoon + absl::Seconds(1)), absl::nullopt);
   EXPECT_NE(account->TakeRequest(60, kNoon + absl::Seconds(1)), absl::nullopt);
-  // A clock that was set back a year does not hold it up for a year.
+  // A clock that was set back a year does not hold the client up for a year.
   const absl::Time year_before = kNoon - absl::Hours(24 * 365);
   EXPECT_EQ(account->TakeRequest(60, year_before), absl::nullopt);
   EXPECT_EQ(account->TakeRequest(60, year_before), absl::Seconds(1));

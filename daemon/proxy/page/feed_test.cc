@@ -22,7 +22,7 @@ class FeedTest : public ::testing::Test {
  protected:
   ~FeedTest() override { feed_.Stop(); }
 
-  // Runs the loop until `done` holds; false after a minute.
+  // Runs the loop until `done` holds; returns false after a minute.
   template <typename Done>
   bool RunUntil(Done done) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);

@@ -113,7 +113,7 @@ class ProxyPartTest : public ::testing::Test {
     clock_.AdvanceNs(5'000'000'000);
     recorder_.Keep(100);
   }
-  // A request that has ended, with a model unless it went to none.
+  // Records a request that has ended, with a model unless it went to none.
   template <typename Way>
   void Past(const std::string& id, Way way, const std::string& model = "m") {
     Recording recording(&recorder_, &clock_);

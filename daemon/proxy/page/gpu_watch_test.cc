@@ -29,7 +29,7 @@ class GpuWatchTest : public ::testing::Test {
   }
   ~GpuWatchTest() override { std::filesystem::remove_all(folder_); }
 
-  // A socket that a dead daemon left behind.
+  // Leaves a socket behind, as a dead daemon does.
   void LeaveSocket(const std::string& name) {
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     EXPECT_TRUE(base::BindUnix(fd, absl::StrCat(folder_, "/", name)));

@@ -41,7 +41,7 @@ GpuSight SightOf(const Held& held, size_t absent = 0) {
   return sight;
 }
 
-// A daemon that is gone leaves its table.
+// Returns the sight of a GPU whose daemon is gone and has left its table.
 GpuSight Away() {
   GpuSight sight = SightOf({{"a", 1}});
   sight.answers = false;
@@ -101,7 +101,7 @@ TEST_F(PoolHistoryTest, GapsStayWhenTheDaemonIsBack) {
 TEST_F(PoolHistoryTest, EngineThatLeftStaysInItsPastAndOneOfItsNameGoesOn) {
   Add({SightOf({{"a", 1}, {"b", 1}})});
   Add({SightOf({{"b", 1}})});
-  // The second of the name begins while the first is in quarantine.
+  // The second engine of the name begins while the first is in quarantine.
   Add({SightOf({{"a", 1}, {"b", 1}, {"a", 4}})});
   EXPECT_THAT(Text(), HasSubstr("{\"name\":\"a\",\"held\":[100,0,500]}"));
   EXPECT_THAT(Text(), HasSubstr("{\"name\":\"b\",\"held\":[100,100,100]}"));

@@ -11,7 +11,7 @@ class TrafficTest : public ::testing::Test {
  protected:
   TrafficTest() { clock_.AdvanceNs(kMsNs); }
 
-  // A stream of model "m" whose first token comes after so many ms.
+  // Records a stream of model "m" whose first token comes after `ttft_ms`.
   void Stream(uint64_t ttft_ms) {
     Journey journey(&traffic_, &clock_);
     journey.IsFor("m", 100'000);

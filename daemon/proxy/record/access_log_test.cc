@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Ends once `done`, or fails after 20 s.
+// Returns once `done` holds, or fails after 20 s.
 template <typename Done>
 void Await(const Done& done) {
   for (int i = 0; i < 4000; ++i) {
@@ -46,7 +46,7 @@ class AccessLogTest : public testing::Test {
   std::string Path(const std::string& name) const {
     return folder_ + "/" + name;
   }
-  // Ids of the lines in a file, each of which must be JSON.
+  // Returns the ids of the lines in a file, each of which must be JSON.
   std::vector<std::string> Ids(const std::string& name) const {
     std::vector<std::string> ids;
     std::ifstream file(Path(name));

@@ -13,7 +13,7 @@ using testing::ElementsAre;
 
 constexpr uint64_t kMs = 1'000'000;
 
-// Waited 30 ms for KV, and was answered by engine a.
+// Returns a request that waited 30 ms for KV and was answered by engine a.
 Life Answered() {
   Life life;
   life.id = "abc";

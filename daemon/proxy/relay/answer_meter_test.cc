@@ -221,7 +221,7 @@ TEST(AnswerMeterTest, UsageOfResponsesAndMessagesHasOtherNames) {
   EXPECT_EQ(meter.usage()->completion_tokens, 2u);
 }
 
-// vLLM puts them there if it is asked for them.
+// vLLM puts the prompt's tokens after the usage if it is asked for them.
 TEST(AnswerMeterTest, UsageMayBeFollowedByThePromptsTokens) {
   const std::string answer =
       "{\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2},"

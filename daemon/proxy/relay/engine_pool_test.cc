@@ -11,7 +11,7 @@ namespace {
 
 class EnginePoolTest : public ::testing::Test {
  protected:
-  // Keeps a connection and gives the engine's end of it.
+  // Keeps a connection and returns the engine's end of it.
   tcp::socket Keep() {
     tcp::socket kept(io_);
     kept.connect(engine_.local_endpoint());
@@ -31,7 +31,7 @@ TEST_F(EnginePoolTest, QuietConnectionIsTakenOnce) {
   EXPECT_FALSE(Take());
 }
 
-// They would be the next client's answer.
+// The next client would get the unasked bytes as its answer.
 TEST_F(EnginePoolTest, ConnectionWithUnaskedBytesIsClosed) {
   tcp::socket end = Keep();
   asio::write(end, asio::buffer("HTTP/1.1 200 OK", 15));

@@ -26,11 +26,11 @@ TEST(PromptPrefixTest, PromptsThatBeginAlikeShareTheirFirstBlocks) {
   ASSERT_EQ(one.blocks().size(), 4u);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(one.blocks()[i], other.blocks()[i]);
   EXPECT_NE(one.blocks()[3], other.blocks()[3]);
-  // A block's hash is of all the text before it.
+  // A block's hash covers all the text before the block.
   EXPECT_NE(PrefixOf("x" + common).blocks()[1], one.blocks()[1]);
 }
 
-// A chat's history is several texts.
+// A chat's history consists of several texts.
 TEST(PromptPrefixTest, TextMayComeInPieces) {
   PromptPrefix prefix;
   prefix.Add(std::string(kBlock / 2, 'a'));

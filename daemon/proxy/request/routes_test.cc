@@ -114,7 +114,7 @@ TEST(RoutesTest, GeneratingPathsAreAdmittedAndReadingOnesForwarded) {
       "/v1/responses/{response_id}",
       "/v1/responses/{response_id}/cancel",
   };
-  // The operator's, and a WebSocket.
+  // The operator's paths, and a WebSocket.
   const char* const other[] = {
       "/v1/load_lora_adapter",
       "/v1/unload_lora_adapter",
@@ -166,7 +166,7 @@ TEST(RoutesTest, GeneratingPathsAreAdmittedAndReadingOnesForwarded) {
   for (const char* path : other) {
     EXPECT_EQ(RouteOf(Port::kPublic, path), Route::kUnknown) << path;
   }
-  // OpenAI's, which engines other than vLLM have.
+  // This is a path of OpenAI's, which engines other than vLLM have.
   EXPECT_EQ(RouteOf(Port::kPublic, "/v1/audio/speech"), Route::kAdmitted);
 }
 

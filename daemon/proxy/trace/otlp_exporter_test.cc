@@ -147,7 +147,7 @@ void Await(const Done& done) {
 }
 
 // Takes one POST after the other; answers each with the next of `statuses`, and
-// with 200 when they are over.
+// with 200 once they are used up.
 class Collector {
  public:
   explicit Collector(std::vector<int> statuses = {})

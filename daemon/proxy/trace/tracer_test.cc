@@ -66,7 +66,7 @@ TEST_F(TracerTest, SampledPartIsCloseToTheRate) {
   tracer_.TurnOn(0.25);
   int sampled = 0;
   for (int i = 0; i < 4000; ++i) sampled += Begin("").sampled;
-  // Six standard deviations about 1000.
+  // The limits are six standard deviations on either side of 1000.
   EXPECT_GT(sampled, 835);
   EXPECT_LT(sampled, 1165);
 }

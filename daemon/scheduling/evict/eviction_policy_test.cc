@@ -97,8 +97,8 @@ TEST(EvictionPolicyTest, PrismTakesTheLargestSloOfThoseIdleFor45Seconds) {
             2u);
 }
 
-// Requests that wait always get the memory of an idle engine, and none leaves
-// for KV that has just come.
+// Requests that wait always get the memory of an idle engine, and no engine
+// that has just come leaves for KV.
 TEST(EvictionPolicyTest, HistoriesKeepTheirPromises) {
   std::mt19937_64 random(3);
   const auto upto = [&](uint64_t most) {
@@ -129,7 +129,7 @@ TEST(EvictionPolicyTest, HistoriesKeepTheirPromises) {
   }
 }
 
-// Says who was asked for 10 bytes, in turn, and how many come.
+// Tests who is asked for 10 bytes, in which order, and how many bytes come.
 class MakeRoomTest : public ::testing::Test {
  protected:
   std::string Ask(uint64_t idle_bytes) {

@@ -150,7 +150,7 @@ TEST(IdleEnginesTest, OnlyEnginesWithAFloorLeaveForOne) {
   EXPECT_EQ(leaves(Lack::OfFloor(7)), absl::nullopt) << "in vain";
 }
 
-// No one asked for room when it came back.
+// Nothing asked for room when the engine's memory came back.
 TEST(IdleEnginesTest, EngineStaysForAWhileOnceItsMemoryIsBack) {
   IdleEngines engines(EvictionPolicy::kSlack, {Rules("a")});
   const Residence here = {1 << 30, kMinute}, away = {0, kMinute};

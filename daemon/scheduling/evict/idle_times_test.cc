@@ -32,7 +32,8 @@ TEST(IdleTimesTest, RequestAtEqualIntervalsIsExpectedWhenItIsDue) {
   EXPECT_GT(due, 0.3);
 }
 
-// A Poisson process has 1 - exp(-horizon / mean), however long it has waited.
+// The chance for a Poisson process is 1 - exp(-horizon / mean), however long it
+// has waited.
 TEST(IdleTimesTest, ChanceIsThatOfTheProcessThatItLearntFrom) {
   std::mt19937_64 random(7);
   std::exponential_distribution<double> gap(1.0 / 20e6);

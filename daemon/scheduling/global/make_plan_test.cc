@@ -87,7 +87,8 @@ TEST(Troubles, ATpThatNoNodeHasIsSaid) {
   EXPECT_THAT(plan.troubles[0].text, HasSubstr("no node has 4 GPUs"));
 }
 
-// The change that a trouble names mends it, and a little less does not.
+// The change that a trouble names mends the trouble, and a slightly smaller
+// change does not.
 TEST(Troubles, TheSmallestChangeThatIsNamedMendsIt) {
   Snapshot s = Cluster({Llama("a", 1), Llama("b", 1)}, 1, 30e9);
   const Plan plan = PlanOf(s);
@@ -113,7 +114,8 @@ TEST(Gap, IsExactOnSmallClustersAndABoundBeyond) {
 }
 
 TEST(Prices, TellWhatAGpuIsWorth) {
-  // Two that would fill two GPUs each, and one GPU too few to host the third.
+  // Two models that would fill two GPUs each, and one GPU too few to host the
+  // third model.
   const Snapshot s =
       Cluster({Llama("a", 4), Llama("b", 4), Llama("c", 0.5)}, 2, 30e9);
   const Plan plan = PlanOf(s);

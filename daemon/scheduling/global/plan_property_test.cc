@@ -1,4 +1,4 @@
-// Plans of random clusters: the rules that every policy must keep.
+// Tests the rules that every policy must keep, on plans of random clusters.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,8 @@ constexpr int kPart = 12;
 constexpr int kPart = 1;
 #endif
 
-// TP 1 as measured, and the same as if two GPUs halved a model.
+// Returns the TP 1 profiles as measured, and the same profiles as if two GPUs
+// halved a model.
 std::vector<Profile> Profiles() {
   std::vector<Profile> profiles = Tp1Profiles();
   const size_t measured = profiles.size();
@@ -89,7 +90,7 @@ struct Used {
 void ExpectFits(const Snapshot& s, const Plan& plan) {
   std::map<std::string, Used> used;
   const auto add = [&plan](double bytes, double* sum) {
-    // Those that take turns are there one at a time.
+    // Residents that take turns are on the GPU one at a time.
     const bool turns = plan.sharing == Sharing::kTime;
     *sum = turns ? std::max(*sum, bytes) : *sum + bytes;
   };
@@ -241,7 +242,7 @@ TEST(PlanProperty, OursHostsAllThatCanBeAndIsWithinThreePerCentOfTheBest) {
   }
 }
 
-// The best worth of all placements, tried one by one.
+// Finds the best worth of all placements by trying them one by one.
 void TryAll(uint32_t replica, Assignment* a, Worth* best) {
   if (replica == a->problem().replicas.size()) {
     const Worth worth = WorthOf(*a, Sharing::kPool);
@@ -310,9 +311,10 @@ void LeastPressure(uint32_t replica, Assignment* a, double* least) {
   });
 }
 
-// Prism's appendix A.1.1: the GPU b with the highest KVPR, and k the last model
-// that came to it: KVPR ≤ OPT · (1 + C / (S_b − w_k)), with C the capacity and
-// S_b what b shared before k came. For the algorithm as printed.
+// For the algorithm as printed, Prism's appendix A.1.1 bounds the highest KVPR:
+// KVPR ≤ OPT · (1 + C / (S_b − w_k)), where b is the GPU with this KVPR, k the
+// last model that came to b, C the capacity, and S_b what b shared before k
+// came.
 TEST(PlanProperty, PrismStaysWithinItsBound) {
   int tried = 0;
   for (uint64_t seed = 1; tried < 96 / kPart; ++seed) {

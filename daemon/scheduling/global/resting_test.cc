@@ -26,7 +26,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Sanitizers look for other errors and take far longer.
+// Fewer seeds under sanitizers, which look for other errors and take far
+// longer.
 #if defined(FINESERVE_SANITIZED)
 constexpr uint64_t kSeeds = 4;
 #else
@@ -70,14 +71,15 @@ Snapshot OneNode(const std::vector<ModelDemand>& models, size_t gpus,
   return s;
 }
 
-// The plan that leaves models where they are: the i-th on the i-th GPU.
+// Returns the plan that leaves models where they are: the i-th on the i-th GPU.
 Plan Stays(const Snapshot& s) {
   const auto plan = DescribeCurrent(s, Options());
   EXPECT_TRUE(plan.ok()) << plan.status();
   return plan.value_or(Plan());
 }
 
-// "chat on gpu-1" of all that rest, in their order.
+// Returns "chat on gpu-1" and the like for all places that rest, in their
+// order.
 std::vector<std::string> Names(const Plan& plan) {
   std::vector<std::string> names;
   for (const RestingPlace& r : plan.resting) {
@@ -102,7 +104,7 @@ TEST(Resting, HoldsWeightsOnceOnANodeAndAProcessForEachPlace) {
   EXPECT_THAT(plan.not_resting, IsEmpty());
 }
 
-// Weights that the store keeps of one node are of no use to another.
+// Weights that the store of one node keeps are of no use to another node.
 TEST(Resting, HoldsWeightsOnEachNode) {
   Snapshot s = OneNode({Model("chat", 1)}, 3, 100 * kGib);
   s.gpus[2].node = "b";
@@ -128,7 +130,7 @@ TEST(Resting, ABusierModelComesFirstAndEachHasOnePlaceBeforeASecond) {
               ElementsAre("busy on gpu-2", "idle on gpu-2", "busy on gpu-0"));
 }
 
-// As many requests/s save less for a byte where a place takes more of them.
+// At the same rate, a place that takes more bytes saves less per byte.
 TEST(Resting, ASmallModelComesBeforeALargeOneOfTheSameRate) {
   ModelDemand large = Model("a", 1), small = Model("b", 1);
   large.process_bytes += 1;
@@ -156,7 +158,8 @@ TEST(Resting, AContextTakesOnlyWhatIsLeftBesideTheKvOfABurst) {
   Snapshot s = OneNode({Model("chat", 1), Model("mail", 1)}, 2, 200 * kGib);
   const Plan roomy = Stays(s);
   EXPECT_THAT(roomy.resting, SizeIs(2));
-  // The KV of a burst on gpu-1, and a little less than a context.
+  // Memory for the KV of a burst on gpu-1, and for a little less than a
+  // context.
   Options options;
   options.problem.burst = 1;
   const double kv = DescribeCurrent(s, options)->replicas[1].kv_bytes;
@@ -172,7 +175,7 @@ TEST(Resting, AContextTakesOnlyWhatIsLeftBesideTheKvOfABurst) {
 }
 
 // The F_M of FineServe's released code sets KV aside for longer requests than
-// these have, so more than a burst takes.
+// these, and so more KV than a burst takes.
 TEST(Resting, AContextLeavesTheFloorThatAPolicyPromises) {
   Snapshot s =
       OneNode({Model("chat", 0.02), Model("mail", 0.01)}, 2, 200 * kGib);
@@ -252,7 +255,7 @@ TEST(Host, ProcessesThatItDoesNotHoldAreNotPlaced) {
   }
 }
 
-// The change that the trouble names is the one that mends it: another node.
+// The change that the trouble names, another node, mends the trouble.
 TEST(Host, AnotherNodeTakesTheProcess) {
   Snapshot s = OneNode({Model("chat", 1), Model("mail", 1)}, 2, kProcess);
   s.gpus[1].node = "b";
@@ -310,7 +313,7 @@ Plan QuickPlan(const Snapshot& s, const std::string& policy = "fineserve-opt") {
   return plan.value_or(Plan());
 }
 
-// Counted from the plan's places alone, not from the sums that it gives.
+// Counts from the plan's places alone, not from the sums that the plan gives.
 void ExpectHostFits(const Snapshot& s, const Plan& plan) {
   std::map<std::string, std::string> node_of;
   for (const Gpu& g : s.gpus) node_of[g.name] = g.node;

@@ -93,7 +93,7 @@ TEST(AdvanceTest, LostTargetGivesTheModelBackToTheSource) {
   EXPECT_FALSE(plan.move);
 }
 
-// Its daemon has just started, and does not know what it runs.
+// The target's daemon has just started, and does not know what the target runs.
 TEST(AdvanceTest, TargetThatIsUnheardRetiresAndTheSourceServes) {
   StandingPlan plan = Moving(State::kServe, State::kRetire);
   Sighting unheard;
@@ -113,7 +113,8 @@ TEST(AdvanceTest, TargetThatIsUnheardRetiresAndTheSourceServes) {
       "a-1 is off");
 }
 
-// A proxy has given it up after one broken answer; others go on.
+// A proxy has given the target up after one broken answer, but other requests
+// continue.
 TEST(AdvanceTest, LostTargetThatStillRunsRequestsRetires) {
   StandingPlan plan = Moving(State::kServe, State::kRetire);
   Sighting lost = Down();
@@ -124,7 +125,7 @@ TEST(AdvanceTest, LostTargetThatStillRunsRequestsRetires) {
             "a-1 is off");
 }
 
-// The move waits until one of the two answers again.
+// The move waits until one of its two places answers again.
 TEST(AdvanceTest, NothingIsSwitchedOffWhileNoPlaceServes) {
   StandingPlan plan = Moving(State::kServe, State::kRetire);
   EXPECT_EQ(Advance({{"a-0", Down()}, {"a-1", Down()}}, 1e6, kSettings, &plan),
@@ -144,7 +145,7 @@ TEST(AdvanceTest, ReplicaMoreAndReplicaLessAreHalfAMove) {
 }
 
 // Engines come and go, daemons fall silent and know old plans, time jumps: at
-// every step one of the two serves by the plan.
+// every step one of the two places serves by the plan.
 TEST(AdvanceTest, ModelAlwaysHasAPlaceThatServesByThePlan) {
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     std::mt19937_64 random(seed);

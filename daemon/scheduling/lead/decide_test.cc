@@ -45,7 +45,7 @@ TEST(DecideTest, NothingIsHostedOnAGpuWhoseDaemonIsSilent) {
             std::string::npos);
 }
 
-// 3 GiB for weights on each GPU: the third model must not join another one.
+// Each GPU has 3 GiB for weights, so the third model must not join another one.
 TEST(DecideTest, HostsOnlyWhereItFitsBesideThePool) {
   const config::Fleet fleet = FleetOf({2, 2, 2}, 2);
   const auto d =
@@ -87,7 +87,7 @@ TEST(DecideTest, MoveToAGpuWhoseContextsLeaveNoRoomIsNotMade) {
   EXPECT_FALSE(d->move);
 }
 
-// Two busy models share a GPU while the other one idles.
+// Two busy models share a GPU while the other GPU idles.
 TEST(DecideTest, BusyModelMovesToTheIdleGpu) {
   const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
   const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1"});

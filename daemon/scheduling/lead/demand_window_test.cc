@@ -46,7 +46,7 @@ TEST(DemandWindowTest, IdleModelIsSeenToBeIdle) {
   EXPECT_LT(window.Of("chat").attainment, 0);
 }
 
-// Both hear the same proxies; one began later.
+// Both daemons hear the same proxies; one of them began later.
 TEST(DemandWindowTest, DaemonsAreNotAddedUp) {
   DemandWindow window(60);
   for (uint64_t t = 0; t <= 20; ++t) {
@@ -64,7 +64,7 @@ TEST(DemandWindowTest, CountsThatWentBackAreANewDaemons) {
   EXPECT_DOUBLE_EQ(window.Of("chat").rate, 1);
 }
 
-// As when no proxy was there for ten minutes.
+// Such a silence occurs, for example, when no proxy runs for ten minutes.
 TEST(DemandWindowTest, WindowBeginsAgainAfterASilence) {
   DemandWindow window(60);
   for (uint64_t t = 0; t <= 60; ++t) {

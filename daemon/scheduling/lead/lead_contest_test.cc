@@ -61,7 +61,7 @@ TEST_F(LeadContestTest, AnotherFleetIsRefusedInALineThatNamesTheLeader) {
   EXPECT_THAT(second.trouble(), HasSubstr("FINESERVE_RUNTIME_DIR"));
 }
 
-// Else a fleet would lose its lead whenever its leader dies.
+// Otherwise, a fleet would lose its lead whenever its leader dies.
 TEST_F(LeadContestTest, DaemonsOfTheFleetThatWasLedComeFirst) {
   LeadContest other = Of("GPU-b", "/code.toml");
   { const auto first = Of("GPU-a", "/chat.toml").Try(0); }
@@ -121,8 +121,8 @@ TEST_F(LeadContestTest, LeadOfAStoppedLeaderIsTakenAndItStepsDown) {
   EXPECT_TRUE(taken->Hold().ok());
 }
 
-// So the plans that it sends before it finds that it has lost the lead are
-// refused.
+// Therefore, the plans that the stopped leader sends before it finds that it
+// has lost the lead are refused.
 TEST_F(LeadContestTest, PlansOfTheNextLeaderGoBeyondTheStoppedLeaders) {
   auto first = PlanStore::Open(folder_, *Of("GPU-a", "/chat.toml").Try(0));
   StandingPlan plan;

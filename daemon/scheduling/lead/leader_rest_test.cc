@@ -11,8 +11,8 @@
 namespace fineserve::lead {
 namespace {
 
-// All three have been on either GPU; returns what rests then, to which more
-// memory makes no difference.
+// Lets all three models run on either GPU, and returns what rests then; more
+// memory makes no difference to it.
 std::set<std::string> RestingAfterMoves(double host_gib) {
   LeaderMachine machine(ThreeThatRest());
   machine.SetHost(host_gib);
@@ -74,8 +74,8 @@ TEST(LeaderTest, RatesThatWobbleEndNoPlaceThatRests) {
   EXPECT_EQ(machine.plan().number, number);
 }
 
-// Without a hand its process stays, and one plan says for all that time that it
-// is to end.
+// Without a hand, the place's process stays, and one plan says all that time
+// that the process has to end.
 TEST(LeaderTest, PlaceThatIsToEndIsNamedUntilItsProcessIsGone) {
   LeaderMachine machine(ThreeThatRest());
   machine.SetHost(7);

@@ -15,7 +15,8 @@
 namespace fineserve::lead {
 namespace {
 
-// The planner chooses the first neighbours; then two on one GPU get busy.
+// Makes the models busy that the planner chose as neighbours on one GPU, and
+// returns them.
 std::vector<std::string> MakeNeighboursBusy(LeaderMachine* machine) {
   std::map<char, std::vector<std::string>> on;
   for (const char* model : {"a", "b", "c"}) {
@@ -42,8 +43,8 @@ TEST(LeaderTest, StartsAllModelsAtOnceAndThenRests) {
   EXPECT_EQ(machine.Running().size(), 3u);
 }
 
-// A proxy that does not know it may send a request to the source, without any
-// daemon's word.
+// A proxy that does not know that the source retires may send a request to it,
+// without any daemon's word.
 TEST(LeaderTest, SourceRunsUntilProxiesKnowThatItRetires) {
   LeaderMachine machine(Three());
   machine.Seconds(60);
@@ -311,8 +312,8 @@ TEST(LeaderTest, LostPlanFileDoesNotStopWhatServes) {
   EXPECT_GT(machine.plan().number, number);
 }
 
-// Where the next plan is written before it takes its place; a folder there is
-// like a full disk.
+// Returns the path to which the next plan is written before it takes its place;
+// a folder there acts like a full disk.
 std::string DraftIn(const std::string& folder) {
   return absl::StrCat(folder, "/plan.json.", getpid(), ".new");
 }

@@ -47,8 +47,8 @@ TEST(OutlookTest, IdleModelKeepsARate) {
   EXPECT_LT(outlook.PlannedDemand(fleet.models[0]).rate, 0.5);
 }
 
-// Weights have what the pool leaves, floors have the pool; what retires is
-// still there.
+// Weights have the memory that the pool leaves, floors have the pool; a place
+// that retires still counts.
 TEST(OutlookTest, ShortfallCountsAllThatRuns) {
   config::Fleet fleet = FleetOf({3, 4}, 2);
   StandingPlan plan = Serving(fleet, {"a-0"});
@@ -97,7 +97,7 @@ TEST(OutlookTest, SnapshotSaysWhatContextsAndProcessesTakeOfWhichMachine) {
   EXPECT_EQ(s.nodes, (std::vector<plan::Node>{{"m", 90}, {"n", 100}}));
 }
 
-// A resting engine gives way, so it counts nothing here.
+// A resting engine gives way, so it does not count here.
 TEST(OutlookTest, ShortfallCountsContextsAndProcessesOfAllThatRuns) {
   config::Fleet fleet = FleetOf({3, 2}, 2);
   for (config::FleetModel& m : fleet.models) m.context_bytes = 1ull << 30;

@@ -58,7 +58,8 @@ TEST(PlacesOffTest, RestWhileTheHostHoldsThemBesideWhatRuns) {
   EXPECT_THAT(less.troubles, IsEmpty());
 }
 
-// The planner does not decide whether it rests, but counts what it keeps.
+// The planner does not decide whether an engine on two GPUs rests, but counts
+// what it keeps.
 TEST(PlacesOffTest, OneOnTwoGpusRestsBeforeTheOthers) {
   config::Fleet fleet = Resting({1, 1}, 2);
   fleet.models.push_back(ModelOf("d", 2));
@@ -106,8 +107,8 @@ TEST(PlacesOffTest, TheFleetFilesHostMemoryGoesBeforeWhatDaemonsRead) {
               ElementsAre("b-0"));
 }
 
-// An engine that rests already ends neither for one that has just gone off nor
-// for a rate.
+// An engine that already rests does not end for an engine that has just gone
+// off, nor because of a rate.
 TEST(PlacesOffTest, OneThatRestsStaysWhateverTheRates) {
   const config::Fleet fleet = Resting({0.5, 0.5, 0.5}, 2);
   const StandingPlan plan = Serving(fleet, {"a-0", "b-1", "c-0"});
@@ -128,7 +129,7 @@ TEST(PlacesOffTest, OneThatRestsStaysWhateverTheRates) {
 
 TEST(PlacesOffTest, AContextGivesWayToWhatRunsThere) {
   const config::Fleet fleet = Resting({1, 1}, 2);
-  // 3 GiB beside the pool: a-0 and b-0 take 1.5 each.
+  // There are 3 GiB beside the pool; a-0 and b-0 take 1.5 GiB each.
   const PlacesOff off = {{"a-0", true}, {"a-1", true}};
   StandingPlan plan = Serving(fleet, {"b-0"});
   EXPECT_THAT(Decided(fleet, plan, TwoWithHost(100), off).ends, IsEmpty());
@@ -140,7 +141,7 @@ TEST(PlacesOffTest, AContextGivesWayToWhatRunsThere) {
   EXPECT_THAT(Decided(fleet, plan, small, off).ends, ElementsAre("a-0"));
 }
 
-// A pin says where a model serves, and goes as it came.
+// A pin says where a model serves, and can be removed again.
 TEST(PlacesOffTest, PinEndsNoPlace) {
   const config::Fleet fleet = Resting({1, 1}, 2);
   StandingPlan plan = Serving(fleet, {"a-0", "b-1"});
@@ -150,7 +151,7 @@ TEST(PlacesOffTest, PinEndsNoPlace) {
   EXPECT_THAT(rest.stays, ElementsAre("a-1", "b-0"));
 }
 
-// Whatever starts or retires has a process.
+// Each place that starts or retires has a process.
 TEST(PlacesOffTest, ProcessesThatDoNotFitTheHostAreATrouble) {
   const config::Fleet fleet = Resting({1, 1}, 2);
   StandingPlan plan = Serving(fleet, {"a-0", "b-1"});

@@ -62,7 +62,7 @@ TEST(UnkeptPlanStoreTest, RemembersItsHistoryAndWritesNothing) {
 TEST_F(PlanStoreTest, OneProcessLeads) {
   const auto first = PlanStore::Open(folder_);
   ASSERT_TRUE(first.ok()) << first.status();
-  // Another open file description is as good as another process.
+  // Another open file description acts like another process.
   EXPECT_TRUE(absl::IsFailedPrecondition(PlanStore::Open(folder_).status()));
 }
 
@@ -86,7 +86,7 @@ TEST_F(PlanStoreTest, KilledLeaderLeavesTheLead) {
   EXPECT_TRUE(PlanStore::Open(folder_).ok());
 }
 
-// By systemd-tmpfiles, or by hand.
+// The files may be removed by systemd-tmpfiles, or by hand.
 TEST_F(PlanStoreTest, RemovedFilesAreMadeAgainAndTheLeadIsKept) {
   auto store = PlanStore::Open(folder_);
   ASSERT_TRUE(store->Write(Numbered(7), "").ok());
@@ -109,7 +109,8 @@ TEST_F(PlanStoreTest, LeaderWhoseLockWasRemovedAndTakenStopsWriting) {
   EXPECT_TRUE(second->Hold().ok());
 }
 
-// Stopped between looking at the lock and replacing the file.
+// The former leader was stopped between its look at the lock and its
+// replacement of the file.
 TEST_F(PlanStoreTest, PlanThatAFormerLeaderWroteLateIsReplaced) {
   auto store = PlanStore::Open(folder_);
   ASSERT_TRUE(store->Write(Numbered(7), "").ok());

@@ -34,7 +34,7 @@ TEST(StandingPlanTest, TextGivesBackTheSamePlan) {
   EXPECT_EQ(*empty, StandingPlan());
 }
 
-// For moves from and to a lost GPU, the end that is left serves.
+// If a move is from or to a lost GPU, the end that is left serves.
 TEST(StandingPlanTest, PlaceOnALostGpuIsOffAndItsMoveEnds) {
   config::Fleet fleet = FleetOf({1, 1}, 2);
   const std::string first = fleet.Engine("a-0")->gpu;

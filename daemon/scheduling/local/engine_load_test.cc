@@ -38,7 +38,7 @@ TEST(EngineLoadTest, EngineThatReadsFromAPeerIsPredictedSoUntilItIsRestored) {
   room.peer = {5000, .5, 1};
   load.SetKv(room);
   EXPECT_EQ(load.Predict(kModelSpec, 0)(100), 2000 + 5000 - 1000);
-  // Its reads are no slowness of its own that κ would learn.
+  // κ does not learn the engine's reads as slowness.
   load.Start(RequestId{1}, kModelSpec, {100, 10, 0}, 0);
   load.FirstToken(RequestId{1}, 6000);
   EXPECT_DOUBLE_EQ(load.kappa(), 1);
@@ -228,7 +228,8 @@ TEST(EngineLoadTest, WholeAnswersTeachBothInProportion) {
   EXPECT_NEAR(load.learnt().decode.kappa(), 3, 0.1);
 }
 
-// Answers of one token and of many show which are slow, prompts or steps.
+// Answers of one token and of many tokens show whether prompts or steps are
+// slow.
 TEST(EngineLoadTest, WholeAnswersOfSeveralLengthsTellPromptsFromSteps) {
   EngineLoad load = WithKv(100'000);
   Micros now = 0;

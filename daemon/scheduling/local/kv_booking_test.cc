@@ -16,7 +16,7 @@ KvBooking Of(const std::vector<KvClaim>& claims) {
   return booking;
 }
 
-// use(t)'s peak by its definition, a token at a time.
+// Returns use(t)'s peak by its definition, token by token.
 uint64_t PeakOf(const std::vector<KvClaim>& claims) {
   uint64_t peak = 0;
   for (uint32_t t = 0; t <= kHorizonTokens; ++t) {

@@ -39,7 +39,7 @@ class LocalSchedulerTest : public ::testing::Test {
     return s;
   }
   void Submit(const Submission& s) { ASSERT_TRUE(sched_.Submit(s).ok()); }
-  // The decision on a request that must be decided now.
+  // Returns the decision on the only request, which must be decided now.
   Decision Only(Micros now) {
     const auto decisions = sched_.Decide(now);
     EXPECT_EQ(decisions.size(), 1u);
@@ -243,7 +243,7 @@ TEST_F(LocalSchedulerTest, CancelledWhileItWaitsGetsNoDecision) {
   EXPECT_EQ(sched_.Figures(kModel).cancelled, 1u);
 }
 
-// A client's TPOT is kept by a smaller batch, which all others pay for.
+// A smaller batch keeps a client's TPOT, and all other clients pay for it.
 TEST_F(LocalSchedulerTest, ClientsTpotDoesNotTakeAnEngineForItself) {
   ModelSpec spec = Spec();
   spec.max_batch = 16;
@@ -258,7 +258,8 @@ TEST_F(LocalSchedulerTest, ClientsTpotDoesNotTakeAnEngineForItself) {
       ASSERT_TRUE(sched.Submit(s).ok());
       sched.Decide(static_cast<Micros>(id));
     }
-    // The least batch or, by the model's own SLO, 3 sequences.
+    // The engine runs the smallest batch or, by the model's own SLO, 3
+    // sequences.
     EXPECT_EQ(sched.Engines(9).at(kEngine).running, of_model == 0 ? 4u : 3u);
   }
 }
@@ -315,7 +316,7 @@ TEST_F(LocalSchedulerTest, LateOneThatMayBeDegradedIsServedWhenNoneWaits) {
   EXPECT_EQ(sched_.Figures(kModel).queued, 0u);
 }
 
-// Others that never stop coming keep the engine's one place.
+// Other requests never stop coming and keep the engine's one place.
 TEST_F(LocalSchedulerTest, DegradedOneGetsAnAgeingShare) {
   ModelSpec one = Spec();
   one.max_batch = 1;

@@ -1,6 +1,6 @@
-// LocalScheduler under random events: engines that come, go, stall and change
-// their KV; requests that are cancelled, degraded, and end without a first
-// token. The test's own books are compared with the scheduler's.
+// Tests LocalScheduler under random events: engines that come, go, stall and
+// change their KV; requests that are cancelled, degraded, and end without a
+// first token. The test's own books are compared with the scheduler's.
 
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ class RandomWorld {
     Decide();
   }
 
-  // Without further arrivals every request gets its decision.
+  // Expects that every request gets its decision without further arrivals.
   void Drain() {
     for (uint32_t e = 0; e < kEngines; ++e) SetEngine(ReplicaId{e}, 50'000);
     for (int i = 0; i < 20'000 && !waiting_.empty(); ++i) {
@@ -131,7 +131,7 @@ class RandomWorld {
     running_.erase(id);
   }
 
-  // By some tokens, now and then by more than it may.
+  // Grows a request by some tokens, now and then by more than it may grow.
   void Grow(RequestId id) {
     Run& run = running_.at(id);
     const auto reported =
@@ -177,8 +177,8 @@ class RandomWorld {
     CheckFigures();
   }
 
-  // Before this decision the engine was as `before`, of this decision it has
-  // been sent *sent tokens already.
+  // Before this round of decisions, the engine was as `before`; in this round,
+  // it has already been sent *sent tokens.
   void Check(const Submission& asked, const Decision& d,
              const EngineFigures& before, uint64_t* sent) {
     ASSERT_EQ(before.model, asked.model);

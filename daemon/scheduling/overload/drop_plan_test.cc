@@ -47,7 +47,7 @@ TEST(LendTest, OneThatTakesNoPartNeitherDropsNorLends) {
   EXPECT_TRUE(lending[1].all.empty());
 }
 
-// As engines do it, which drop all or nothing.
+// Tests engines that drop all or nothing, so that a copy is a single part.
 TEST(LendTest, OfWholeCopiesAnotherOneIsReadUnlessTheOnlyOneLeftIsRead) {
   const std::vector<Part> copy = {{100, 100, 1}};
   const Lending one = Lend(copy, {30, 0, 0, 0}, Lending(4));
@@ -79,7 +79,7 @@ TEST(ReadsTest, ThoseWhoReadFromOneShareItsLink) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_DOUBLE_EQ(ReadsOf(alike, parts, 1, 1)[i].link_us, 400);
   }
-  // The one that reads less has ended by then.
+  // The replica that reads less has ended by then.
   const Lending unlike = {{{{0, 2}}, 100}, {{{0, 2}, {1, 2}}, 200}, {}};
   EXPECT_DOUBLE_EQ(ReadsOf(unlike, parts, 1, 1)[0].link_us, 200);
   EXPECT_DOUBLE_EQ(ReadsOf(unlike, parts, 1, 1)[1].link_us, 300);
@@ -134,7 +134,8 @@ TEST(LendPropertyTest, EachPartExistsAndNoneDropsMoreThanItIsShortOf) {
             << "part " << loan.part << " is lost";
       }
     }
-    // Two replicas lend all parts, and one that got something lacks as much.
+    // Two replicas keep exactly one copy of each part between them. If both got
+    // something, the amounts that they lack are about equal.
     if (n != 2 || !some_lack) continue;
     ASSERT_EQ(copies, parts.size());
     const double lacks_a = static_cast<double>(*wanted[0]) - lending[0].bytes;
@@ -145,12 +146,12 @@ TEST(LendPropertyTest, EachPartExistsAndNoneDropsMoreThanItIsShortOf) {
   }
 }
 
-// Many equal parts, as a model has layers: one copy of each is left, and no
-// link is much busier than another one.
+// Many equal parts, like the layers of a model: one copy of each part is left,
+// and no link is much busier than another.
 TEST(LendPropertyTest, GroupLeavesOneCopyAndIsBalanced) {
   const std::vector<Part> parts(48, {100, 100, 1. / 48});
   for (uint32_t n = 2; n <= 8; ++n) {
-    // All at once, and bit by bit as queues grow.
+    // Drops all at once, and bit by bit as queues grow.
     for (const uint64_t bits : {1, 10}) {
       Lending lending(n);
       for (uint64_t bit = 1; bit <= bits; ++bit) {

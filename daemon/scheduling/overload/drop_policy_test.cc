@@ -68,8 +68,8 @@ TEST(DropForTest, TwoEqualReplicasLendEachOtherWhatTheyAreShortOf) {
   for (const Loan& loan : d.lending[0].all) EXPECT_EQ(loan.lender, 1u);
 }
 
-// A copy is enough for all, so each of four gives up to three quarters of its
-// own.
+// One copy is enough for all, so each of four replicas gives up to three
+// quarters of its copy.
 TEST(DropForTest, GroupDropsMoreThanAPair) {
   Terms terms = TermsOf(kNvlink * 10);
   const Replica starved = Busy(1000);
@@ -83,7 +83,7 @@ TEST(DropForTest, GroupDropsMoreThanAPair) {
   EXPECT_EQ(of(4), 21 * kGiB);
 }
 
-// Only replicas that it may read, and that may read it, take part.
+// Only equal replicas that it may read, and that may read it, take part.
 TEST(DropForTest, UnequalOnesAndThoseOutOfReachTakeNoPart) {
   std::vector<Replica> replicas(4, Busy(1000));
   replicas[1].fingerprint = 8;
@@ -101,7 +101,8 @@ TEST(DropForTest, NothingIsDroppedAndTheReasonIsNamed) {
   EXPECT_EQ(DropFor(0, {Busy()}, terms).why, Why::kOneReplica);
   other.fingerprint = 8;
   EXPECT_EQ(DropFor(0, {Busy(), other}, terms).why, Why::kUnequal);
-  // One that loads new weights has no fingerprint, and neither is equal then.
+  // A replica that loads new weights has no fingerprint; then no two replicas
+  // are equal.
   other.fingerprint = 0;
   Replica loads = Busy();
   loads.fingerprint = 0;
@@ -112,7 +113,8 @@ TEST(DropForTest, NothingIsDroppedAndTheReasonIsNamed) {
   Replica apart = Busy();
   apart.domain = other.domain = 0;
   EXPECT_EQ(DropFor(0, {apart, other}, terms).why, Why::kNoPeerAccess);
-  // One that has dropped all lends nothing, and what is read stays.
+  // A replica that has dropped all lends nothing, and parts that others read
+  // stay.
   std::vector<Loan> copy;
   for (size_t i = 0; i < terms.parts.size(); ++i) copy.push_back({i, 9});
   other = Busy();
@@ -141,7 +143,8 @@ TEST(DropForTest, WhereReadsCostMoreThanTheQueueWaitsNothingIsDropped) {
   EXPECT_EQ(DropFor(0, {few, few}, TermsOf(kNvlink)).why, Why::kDrops);
 }
 
-// Without it some of those that run are preempted before the next decision.
+// Without this, some running requests would be preempted before the next
+// decision.
 TEST(DropForTest, KvThatRunningRequestsGrowByIsDroppedBeforeTheyNeedIt) {
   Replica grows = Busy(0);
   grows.kv.used = 41 * kGiB;
@@ -150,7 +153,8 @@ TEST(DropForTest, KvThatRunningRequestsGrowByIsDroppedBeforeTheyNeedIt) {
   const DropDecision d = DropFor(0, {grows, Busy(0)}, TermsOf(kNvlink));
   ASSERT_EQ(d.why, Why::kDrops);
   EXPECT_EQ(d.lending[0].bytes, kGiB);
-  // So few would be preempted that all others' slower steps cost more.
+  // So few requests would be preempted that the slower steps of all others cost
+  // more.
   grows.kv.growth = kGiB + kGiB / 100;
   grows.full_share = 0;
   grows.freed_per_us *= 20;
@@ -184,8 +188,8 @@ TEST(DropForTest, EarlierDropsStay) {
 }
 
 TEST(DropForTest, ReadsOfEarlierDropsAreNoCostOfAnother) {
-  // A GiB more costs 2.7 TPOT SLOs and saves 5 TTFT SLOs; the reads of the 12
-  // GiB from before cost 32.
+  // A further GiB costs 2.7 TPOT SLOs and saves 5 TTFT SLOs; the reads of the
+  // 12 GiB from before cost 32.
   Replica a = Busy(4), b = Busy(0);
   for (size_t i = 0; i < 12; ++i) {
     a.loans.push_back({i, 1});
@@ -275,7 +279,7 @@ TEST(DropForPropertyTest, EachPartExistsWhateverHappens) {
           ASSERT_FALSE(dropped[k].count(part)) << "part " << part << " is lost";
         }
       }
-      // Readers of a dead one's copy have it back at the next look.
+      // At the next look, the readers of a dead replica's copy have it back.
       if (random() % 2 == 0) continue;
       for (Replica& reader : replicas) {
         const auto is_dead = [](const Loan& l) { return l.lender == kDead; };

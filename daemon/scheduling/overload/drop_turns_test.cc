@@ -86,7 +86,7 @@ TEST_F(DropTurnsTest, NothingIsDueWhileMemoryMoves) {
   EXPECT_EQ(Due(dropped), Act::kRestore);
 }
 
-// An engine drops what is short, and half of its weights at most.
+// An engine drops what it is short of, at most half of its weights.
 TEST_F(DropTurnsTest, AmountIsWeighedUpToAShare) {
   const auto chosen = [&](uint64_t queued, uint64_t dropped) -> uint64_t {
     KvLoad load = Full();

@@ -24,7 +24,7 @@ class KvInPoolTest : public ::testing::Test {
  protected:
   KvInPoolTest() { Settle(); }
 
-  // An active view with a floor of a slab.
+  // Joins an engine with an active view that has a floor of one slab.
   EngineId Serve(const std::string& name, pid_t pid, uint32_t wanted) {
     const EngineId id = *pool_.Join(name, kUser, pid, now_ns_);
     const slab::ViewSpec spec = {
@@ -34,7 +34,7 @@ class KvInPoolTest : public ::testing::Test {
     Settle();
     return id;
   }
-  // One of an engine that spans GPUs, which wishes for no slab.
+  // Joins an engine that spans GPUs, with a view that wishes for no slab.
   EngineId ServeGroup(const std::string& name, pid_t pid) {
     const EngineId id = *pool_.Join(name, kUser, pid, now_ns_);
     slab::ViewSpec spec = {
@@ -51,7 +51,7 @@ class KvInPoolTest : public ::testing::Test {
       for (const SlabId slab : e.fill) pool_.Zeroed(slab);
     }
   }
-  // The engine has so many blocks in each of its slabs.
+  // Makes the engine use `blocks` blocks in each of its slabs.
   void Use(EngineId id, uint32_t blocks) {
     for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
       used_[slab] = blocks;
@@ -83,7 +83,8 @@ TEST_F(KvInPoolTest, SlabsWithBlocksOfAnotherEngineAreNotSure) {
   EXPECT_EQ(Ask(b_waits)[1].view->tokens, kSlabTokens);
 }
 
-// Otherwise a first prompt longer than the floor would never start.
+// If it could not count on slabs with blocks of another engine, a first prompt
+// longer than the floor would never start.
 TEST_F(KvInPoolTest, EngineThatRunsNothingMayCountOnThem) {
   const EngineId a = Serve("a", 10, kSlabs - 1);
   Serve("b", 20, 1);

@@ -46,7 +46,8 @@ TEST(Footprint, TakesTheSmallestBatchThatMeetsTheRate) {
 }
 
 TEST(Footprint, MoreReplicasWhereTheSloBreaksOrNoBatchMeetsTheRate) {
-  // 31/s needs batch 16, whose 200 ms are too long; halved, batch 4 will do.
+  // 31/s needs batch 16, whose 200 ms are too long; for half of that rate,
+  // batch 4 is enough.
   Sizing s =
       SizeModel(Asked(31, 0.1), ProfileOfThreeBatches(), Tier::kPaper, 8);
   EXPECT_EQ(s.replicas, 2u);

@@ -48,7 +48,7 @@ TEST(Profile, TokenTimeSpreadsThePromptOverTheAnswer) {
   const auto time = FitTokenTime(LinearProfile(), 200, 100);
   ASSERT_TRUE(time.ok()) << time.status();
   EXPECT_NEAR(time->c0, 0.01, 1e-4);
-  // 0.5 ms, and 200 prompt tokens of 0.1 ms over 100 tokens of answer.
+  // 0.5 ms, and 200 prompt tokens of 0.1 ms, spread over 100 tokens of answer.
   EXPECT_NEAR(time->cd, 0.0005 + 200 * 1e-4 / 100, 1e-5);
 }
 

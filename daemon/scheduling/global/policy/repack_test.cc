@@ -68,7 +68,7 @@ std::vector<Group> GroupsOf(const Assignment& a) {
   return groups;
 }
 
-// Only once neither of the wide engine's GPUs has a neighbour does it gain.
+// The wide engine gains only once neither of its GPUs has a neighbour.
 TEST(RepackAll, TakesOutTogetherWhatNoSingleStepBetters) {
   const Problem p = WideAndThree();
   Assignment a = OneOnEachGpu(p);
@@ -88,7 +88,7 @@ TEST(Repack, PutsBackWhereTheWholeIsWorthMost) {
   EXPECT_TRUE(Repack({1, 2, 3}, {0, 1, 2}, kWidth, &board, &tries));
   EXPECT_LT(tries, 1000u);
   EXPECT_NEAR(board.worth().goodput, 2000 + 300, 1);
-  // All the best can do; nothing moves for nothing.
+  // This is the best placement, so nothing moves.
   const std::vector<Group> best = GroupsOf(a);
   EXPECT_FALSE(Repack({0, 1, 2, 3}, {0, 1, 2}, kWidth, &board, &tries));
   EXPECT_EQ(GroupsOf(a), best);

@@ -1,4 +1,4 @@
-// Scores of small clusters whose figures can be worked out by hand.
+// Tests scores of small clusters whose figures can be worked out by hand.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,8 @@ Replica Made(uint32_t model, uint32_t tp = 1) {
   r.fixed_bytes = r.weight_bytes = 10;
   r.floor_bytes = 1;
   r.base_kv_bytes = 4;
-  // 100 tokens/s a sequence, each takes 1 byte; 20 would meet the demand.
+  // Each sequence makes 100 tokens/s and takes 1 byte; 20 sequences would meet
+  // the demand.
   r.curve = {0.01, 1e-8, 1, 100, 2000};
   r.structural_mu = 1;
   r.pressure_v1 = 2;
@@ -68,15 +69,15 @@ TEST(Goodput, MemoryGoesWhereItMakesMoreTokens) {
   Assignment a(p);
   a.Put(0, {0});
   a.Put(1, {0});
-  // 20 bytes of KV: the slow one keeps its floor.
+  // There are 20 bytes of KV, of which the slow replica keeps its floor.
   const std::vector<Share> shares = SharesOf(a, Sharing::kPool, 1);
   EXPECT_NEAR(shares[0].kv_bytes, 19, 1e-3);
   EXPECT_NEAR(shares[1].kv_bytes, 1, 1e-3);
   EXPECT_NEAR(WorthOf(a, Sharing::kPool).goodput, 1900 + 50, 1);
 }
 
-// A model over both GPUs gets what the fuller one gives, and the resident of
-// the other one gets what is left there.
+// A model over both GPUs gets what the fuller GPU gives, and the resident of
+// the other GPU gets what is left there.
 TEST(Goodput, AnEngineThatSpansGpusGetsWhatTheMeanestGives) {
   Replica wide = Made(0, 2), neighbour = Made(1), guest = Made(2);
   neighbour.curve.c0 = 0.001;  // takes all it can: 19 of 20 bytes
@@ -103,7 +104,8 @@ TEST(Goodput, NeighboursSlowEachOtherByTheGivenAmount) {
   EXPECT_NEAR(WorthOf(a, Sharing::kPool).goodput, 1000 / 1.5, 0.1);
 }
 
-// One model of two replicas, and one beside them that fills what it is left.
+// One model of two replicas, and a model beside them that fills the memory that
+// is left.
 Problem TwoReplicas() {
   Problem p = Cluster({Made(0), Made(0), Made(1)}, 2);
   p.replicas[1].model = 0;
@@ -127,8 +129,8 @@ TEST(Goodput, OneReplicaServesTheRateOfAllUnlessTheirNumberIsSet) {
   EXPECT_NEAR(WorthOf(a, Sharing::kPool).goodput, 2000, 1);
 }
 
-// The second replica brings its weights, and nothing that the first one could
-// not serve.
+// The second replica brings its weights, but serves nothing that the first one
+// could not serve.
 TEST(Goodput, AReplicaThatOnlyTakesMemoryIsWorthLess) {
   const Problem p = TwoReplicas();
   Assignment one(p), two(p);
@@ -191,7 +193,7 @@ TEST(Goodput, TheBoardKeepsTheWorthOfTheWhole) {
   EXPECT_NEAR(board.worth().headroom, whole.headroom, 1e-6);
 }
 
-// As all demand is met, the guest goes to the GPU with more KV to spare.
+// Since all demand is met, the guest goes to the GPU with more KV to spare.
 TEST(Goodput, CrowdingIsOfMemoryToo) {
   Replica wide = Made(0), narrow = Made(1), guest = Made(2);
   wide.fixed_bytes = 60;
@@ -223,7 +225,8 @@ TEST(Sharing, FixedPartsStrandWhatOnePoolWouldGive) {
   // 40 · 16 / 30 − 10 bytes.
   EXPECT_NEAR(WorthOf(a, Sharing::kFootprint).goodput,
               100 + 100 * (40.0 * 16 / 30 - 10), 1);
-  // In turns both meet their demand: each alone has 30 bytes.
+  // If the models take turns, both meet their demand, because each has 30 bytes
+  // when it is alone.
   EXPECT_NEAR(WorthOf(a, Sharing::kTime).goodput, 100 + 2000, 1);
 }
 

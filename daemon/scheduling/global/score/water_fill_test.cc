@@ -54,8 +54,8 @@ TEST(WaterFill, GivesAwayExactlyWhatThereIs) {
   }
 }
 
-// No bytes that go from one party to another make more tokens: so, X being
-// concave, nothing does.
+// No transfer of bytes from one party to another makes more tokens. Since X is
+// concave, no other change does.
 TEST(WaterFill, NoExchangeOfBytesMakesMoreTokens) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     const std::vector<Party> parties = Draw(seed);

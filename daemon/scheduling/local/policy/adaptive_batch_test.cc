@@ -90,7 +90,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& param) { return param.param.name; });
 
 TEST(FormBatchTest, NonMonotoneTtftStopsWhereThePaperStops) {
-  // Alone each is slow, all three together are fast, two of them are not.
+  // Each request alone is fast, the first two together are slow, and all three
+  // together are fast.
   const auto ttft = [](uint64_t tokens) -> Micros {
     return tokens == 5 ? 1000 : 10;
   };

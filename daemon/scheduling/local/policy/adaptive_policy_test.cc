@@ -32,7 +32,7 @@ TEST(AdaptivePolicyTest, HigherPriorityGoesFirst) {
 }
 
 // The long request of higher priority waits for the prompts that its engine
-// fills; short ones that came later would keep the engine filling forever.
+// fills; otherwise, later short requests would keep the engine filling forever.
 TEST(AdaptivePolicyTest, AnEngineIsKeptForTheHigherPriority) {
   AdaptivePolicy policy(0);
   FakeHost host = OneEngine();
@@ -92,7 +92,7 @@ TEST(AdaptivePolicyTest, NextEngineTakesRoomThatOneLeaves) {
 TEST(AdaptivePolicyTest, FlowThatIsOwedGoesBeforeShorterOnes) {
   AdaptivePolicy policy(0.5);
   FakeHost host = OneEngine();
-  // A long one that fits alone, but never together with the short ones.
+  // A long request that fits alone, but never together with the short ones.
   policy.Add(Request(1, 1000, 10'400));
   uint64_t id = 10;
   Micros now = 0;
@@ -110,7 +110,7 @@ TEST(AdaptivePolicyTest, FlowThatIsOwedGoesBeforeShorterOnes) {
     ++now;
   }
   ASSERT_TRUE(started);
-  // Two flows share a half of what is started.
+  // Two flows share half of what is started.
   EXPECT_LE(short_tokens, 1000u * 2 * 2 + 200);
 }
 
@@ -122,14 +122,16 @@ TEST(AdaptivePolicyTest, FlowThatIsOwedKeepsAnEngineThatHasNoRoomYet) {
   size_t short_ones = 0;
   for (uint64_t id = 10; id < 50; ++id) {
     policy.Add(Request(id, 100, 1'000'000));
-    // It fills something, so that one longer than T_max has to wait.
+    // The engine fills something, so that a request longer than T_max has to
+    // wait.
     engine.started = {RequestId{0}};
     engine.started_tokens = 0;
     engine.caps = {UINT32_MAX, 500};
     policy.Decide(500, &host);
     short_ones += engine.started.size() - 1;
   }
-  // A half of 2,000 tokens: then it is its turn, and it keeps it.
+  // The flow is owed half of 2,000 tokens: then it is the long request's turn,
+  // and it keeps its turn.
   EXPECT_EQ(short_ones, 20u);
   host.Forget();
   policy.Decide(500, &host);
@@ -137,8 +139,8 @@ TEST(AdaptivePolicyTest, FlowThatIsOwedKeepsAnEngineThatHasNoRoomYet) {
   EXPECT_EQ(engine.started[0], RequestId{1});
 }
 
-// Arrivals, departures and decisions at random. Each decision is compared with
-// the paper's loop over all waiting requests.
+// Makes random arrivals, departures and decisions, and compares each decision
+// with the paper's loop over all waiting requests.
 class RandomQueue {
  public:
   // `coarse`: all times are whole milliseconds, so that first tokens often fall

@@ -49,7 +49,8 @@ TEST(FcfsPolicyTest, RemovedOnesAreNotStarted) {
 TEST(MooreHodgsonPolicyTest, LongestIsPutOffForTheGreaterNumber) {
   MooreHodgsonPolicy policy;
   FakeHost host = OneEngine();
-  // One after the other from 100: 400, then 500; the third would end at 600.
+  // From 100 on, one after the other, they end at 400 and 500; the third would
+  // end at 600.
   policy.Add(ArrivedRequest(1, 30, 450));
   policy.Add(ArrivedRequest(2, 10, 510));
   policy.Add(ArrivedRequest(3, 10, 520));
@@ -73,7 +74,7 @@ TEST(MooreHodgsonPolicyTest, OneQueueForAllModels) {
   MooreHodgsonPolicy policy;
   FakeHost host = OneEngine();
   host.engines[ReplicaId{2}] = {ModelId{1}, kTenPerToken};
-  // Each model alone could serve its request, both together cannot.
+  // Each model alone could serve its request, but both together cannot.
   policy.Add(ArrivedRequest(1, 30, 500, 0, ModelId{0}));
   policy.Add(ArrivedRequest(2, 20, 520, 0, ModelId{1}));
   policy.Decide(100, &host);

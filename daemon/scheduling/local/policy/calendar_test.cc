@@ -15,7 +15,8 @@ Waiting WaitingUntil(uint64_t id, Micros deadline) {
   return {static_cast<uint32_t>(id % 1000), RequestId{id}, deadline};
 }
 
-// Takes the first until the calendar is empty.
+// Removes the first request until the calendar is empty, and returns the ids in
+// that order.
 std::vector<uint64_t> Drain(Calendar* calendar,
                             const std::map<uint64_t, Calendar::Handle>& at) {
   std::vector<uint64_t> ids;
@@ -45,7 +46,7 @@ TEST(CalendarTest, EqualDeadlinesAreInOrderOfId) {
   EXPECT_EQ(Drain(&calendar, at), (std::vector<uint64_t>{2, 4, 7, 9}));
 }
 
-// Order of the deadlines, and the µs over which they spread.
+// The µs over which the deadlines spread, and the first deadline.
 struct Case {
   const char* name;
   Micros span;   // deadlines are in it
@@ -54,7 +55,8 @@ struct Case {
 
 class CalendarSpanTest : public testing::TestWithParam<Case> {
  protected:
-  // Deadlines of which no order follows from that of the ids.
+  // Returns a deadline for an id; the order of deadlines does not follow from
+  // that of the ids.
   Micros Deadline(uint64_t id) const {
     return GetParam().start +
            static_cast<Micros>(id * 0x9e3779b97f4a7c15u >> 8) % GetParam().span;
@@ -73,12 +75,13 @@ TEST_P(CalendarSpanTest, EachIsFirstInItsTurn) {
   std::vector<uint64_t> expected;
   for (const auto& [deadline, id] : order) expected.push_back(id);
   EXPECT_EQ(Drain(&calendar, at), expected);
-  // New requests take the slots of those that went.
+  // New requests take the slots of the removed requests.
   for (uint64_t id = 1; id <= 3000; ++id) calendar.Add(WaitingUntil(id, 0));
   EXPECT_EQ(calendar.slots(), 3000u);
 }
 
-// Any request may go and others come; a model says which is first.
+// Any request may be removed and others added; a model says which request is
+// first.
 TEST_P(CalendarSpanTest, FirstIsThatOfAnOrderedSet) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -113,7 +113,8 @@ TEST(FloorPropertyTest, NoFlowWaitsLongerThanTheBound) {
         ++id, 100 + static_cast<uint32_t>(random() % 500 * pick), pick);
     handles[pick] = floor.Add(waiting[pick]);
     for (size_t t = 0; t < kFlows; ++t) {
-      // Its own p · flows / share, and one turn of each other before it.
+      // The bound is the flow's own p · flows / share, and one turn of each
+      // other flow before it.
       ASSERT_LE(waited[t], 1600 * kFlows / kShare + 1600 * kFlows);
     }
   }

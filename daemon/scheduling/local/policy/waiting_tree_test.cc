@@ -36,7 +36,8 @@ TEST(WaitingTreeTest, RequestsWithoutDeadlineAreFoundToo) {
   EXPECT_EQ(tree.Soonest(absl::nullopt), RequestId{3});
 }
 
-// The same answers as a sorted vector, under random inserts and erases.
+// A sorted vector that gives the same answers as the tree, under random inserts
+// and erases.
 class Model {
  public:
   void Insert(const Waiting& r) {
@@ -78,7 +79,7 @@ class Model {
   std::vector<Waiting> all_;
 };
 
-// A tree and its model, asked the same.
+// A tree and its model, which are asked the same questions.
 template <typename Tree>
 class Pair {
  public:
@@ -102,7 +103,7 @@ class Pair {
     ASSERT_TRUE(Same(found.after, expected.after));
     ASSERT_EQ(tree_.Soonest(found.after), model_.Soonest(found.after));
   }
-  // For the prefix before each request.
+  // Compares both for the prefix before each request.
   void ExpectSameEverywhere() const {
     uint64_t tokens = 0;
     for (const Waiting& r : model_.all()) {
@@ -120,8 +121,8 @@ template <typename Tree>
 class WaitingTreeShapeTest : public testing::Test {
  protected:
   static constexpr size_t kCount = 1000;
-  // Each has its own length if `apart` > 0, and its own deadline, in no order
-  // of i.
+  // Returns a request with a unique deadline and, if `apart` > 0, a unique
+  // length; deadlines are in no order of i.
   static Waiting Nth(size_t i, uint32_t apart) {
     const auto n = static_cast<uint32_t>(i);
     return WaitingRequest(i, 7 + apart * n,
@@ -186,7 +187,7 @@ TYPED_TEST(WaitingTreeShapeTest, NodesGoAsRequestsGo) {
   EXPECT_EQ(this->pair_.tree().nodes(), many);
 }
 
-// Grows and shrinks, several times.
+// The tree grows and shrinks several times.
 TYPED_TEST(WaitingTreeShapeTest, AnswersAsASortedListDoes) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -198,7 +199,7 @@ TYPED_TEST(WaitingTreeShapeTest, AnswersAsASortedListDoes) {
   for (int round = 0; round < 20'000; ++round) {
     const bool grows = round / 2500 % 2 == 0;
     if (pair.size() == 0 || upto(99) < (grows ? 65 : 35)) {
-      // No order of ids follows from the order of arrival.
+      // The order of ids does not follow from the order of arrival.
       pair.Insert(WaitingRequest(++next_id * 0x9e3779b97f4a7c15u,
                                  static_cast<uint32_t>(1 + upto(50)),
                                  static_cast<Micros>(upto(300))));

@@ -36,7 +36,7 @@ TEST(PredictorTest, RunningSequencesTakeBudgetAndTime) {
   EXPECT_EQ(p.budget_tokens(), 1u) << "never nothing";
 }
 
-// 20 ms of reads by the link, for half of the work.
+// Returns a predictor with 20 ms of reads over the link, for half of the work.
 Predictor Reading(double reread = 1) {
   Predictor p = Idle();
   p.profile.peer = {20'000, .5, reread};
@@ -44,7 +44,7 @@ Predictor Reading(double reread = 1) {
 }
 
 TEST(PredictorTest, StepsAreLongerByWhatTheirWorkDoesNotHideOfPeerReads) {
-  // A step of 300 tokens hides 19 of 20 ms; a full one hides all.
+  // A step of 300 tokens hides 19 of 20 ms; a full step hides all of them.
   EXPECT_EQ(Reading()(300), Idle()(300) + 20'000 - (8000 + 300 * 100) / 2);
   EXPECT_EQ(Reading()(1000), Idle()(1000));
   EXPECT_EQ(Reading()(1300), Idle()(1300) + 1000);
@@ -148,7 +148,8 @@ TEST(CorrectionTest, GuessIsGivenUpWithinAFewFirstTokens) {
   EXPECT_NEAR(c.kappa(), 20, 0.5);
 }
 
-// Within these, a prompt of 500 tokens is predicted to take half a second.
+// Within κ's limit for guesses, a prompt of 500 tokens is predicted to take
+// half a second.
 TEST(CorrectionTest, GuessThatIsWrongByAStallShutsNoDoorEither) {
   Correction c;
   for (int i = 0; i < 100; ++i) c.Observe(1'000'000'000, 1, /*guessed=*/true);

@@ -21,7 +21,7 @@ class Allocation;
 //
 // A granule is a range of gpuN.memory. It is in use as long as some file
 // description holds an OFD read lock on it:
-//   - Each process has one description foreverything that it references. It
+//   - Each process has one description for everything that it references. It
 //     counts its references to a granule and drops the lock with the last one.
 //     Adjacent locks merge in the kernel, so it may unlock only the granule's
 //     exact range.
