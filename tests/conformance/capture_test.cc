@@ -11,7 +11,7 @@
 namespace fineserve::conformance {
 namespace {
 
-// A stream that does not wait for the default one, and two words of memory.
+// A stream that does not wait for the default stream, and two words of memory.
 class Captured {
  public:
   Captured() {
@@ -178,8 +178,8 @@ CONFORMANCE_TEST(Capture, QuestionAboutAnEventEndsItUnlessTheThreadIsRelaxed) {
 struct UnsafeCall {
   const char* name;
   std::function<CUresult()> make;
-  // A call that frees memory also waits for the context's streams, which no
-  // mode allows.
+  // True if the call frees memory. It then also waits for the context's
+  // streams, which no capture mode allows.
   bool waits = false;
 };
 
@@ -212,7 +212,7 @@ CONFORMANCE_TEST(Capture, UnsafeCallsEndItUnlessTheThreadIsRelaxed) {
   props.location = here;
   CUmemoryPool pool = nullptr;
   alignas(4096) static char page[4096];
-  // Those of capture_rules.cc, with arguments that are right but for the
+  // The calls of capture_rules.cc, with arguments that would be valid outside a
   // capture.
   const auto& cuda = Cuda();
   constexpr auto kAdvice = CU_MEM_ADVISE_SET_READ_MOSTLY;

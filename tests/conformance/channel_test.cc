@@ -1,6 +1,7 @@
-// The channels by which programs reach the driver, on any driver: what is
-// caught lands in slabs and the engine scoreboard names its channel; what
-// escapes is detected. tests/integration tests the daemon's side.
+// The channels by which programs reach the driver, on any driver. An allocation
+// that the hooks catch becomes slabs, and the engine scoreboard names its
+// channel; one that escapes them is detected. tests/integration tests the
+// daemon's side.
 
 #include <gmock/gmock.h>
 
@@ -44,8 +45,8 @@ class Channel : public Site {
     return Fsctl({"doctor", std::to_string(engine.pid())}).out;
   }
 
-  // More bytes than doctor attributes to the driver (on a real GPU, to a
-  // context).
+  // A number of bytes that is too large for doctor to attribute to the driver
+  // (on a real GPU, to a context).
   std::string EscapeBytes() const {
     return OnEmulatedGpu() ? "268435456" : "3221225472";
   }
@@ -129,7 +130,7 @@ TEST_F(EscapingChannel, DeepbindThatTheUserKeepsIsFoundByReconciliation) {
   ExpectFoundByReconciliation(*engine);
 }
 
-// The shim can be switched off: then the hooks catch nothing.
+// If the shim is switched off, the hooks catch nothing.
 TEST_F(EscapingChannel, DisabledShimCatchesNothing) {
   const auto daemon = StartDaemon();
   const auto engine =

@@ -1,5 +1,5 @@
-// Collectives on streams: what waits for which, and what happens if a rank
-// never comes.
+// Collectives on streams: which work waits for which, and what happens if a
+// rank never joins.
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -31,7 +31,7 @@ char* Filled(const Rank& rank, int32_t value) {
   return rank.Upload(bytes);
 }
 
-// The one value that all of the buffer has; -1 if they differ.
+// Returns the value that every element of the buffer has; -1 if they differ.
 int32_t ValueIn(const Rank& rank, const char* buffer) {
   const std::vector<char> bytes = rank.Download(buffer, kBytes);
   int32_t first = 0, other = 0;
@@ -108,7 +108,8 @@ CONFORMANCE_TEST(CollectivesOnStreams, OperandsAreReadInTheStreamsOrder) {
       });
 }
 
-// One rank uses two streams, the other one: the order of the calls counts.
+// If one rank uses two streams and the other rank uses one, calls are still
+// matched in the order in which they were made.
 CONFORMANCE_TEST(CollectivesOnStreams, CallsOnSeveralStreamsKeepTheirOrder) {
   RunRanks(2, [](Rank& rank) {
     const bool has_two = rank.rank() == 0;
@@ -125,7 +126,7 @@ CONFORMANCE_TEST(CollectivesOnStreams, CallsOnSeveralStreamsKeepTheirOrder) {
     EXPECT_NCCL(Sum(rank, first));
     EXPECT_NCCL(Nccl().ncclAllReduce(second, second, kCount, ncclInt32, ncclSum,
                                      rank.comm(), other));
-    // Heuristic: time enough for a stream that waits for nothing.
+    // Heuristic: long enough for a stream that waits for nothing to finish.
     for (int i = 0; has_two && i < 20'000; ++i) {
       ASSERT_EQ(Runtime().cudaStreamQuery(other), cudaErrorNotReady);
       sched_yield();
@@ -258,7 +259,8 @@ CONFORMANCE_TEST(Deaths, AnAbortEndsAWaitForALivingRank) {
       [](Rank&, Channel& channel) { channel.Receive(); });
 }
 
-// Its last collective is still good for the others.
+// The last collective of the rank that leaves still completes on the other
+// ranks.
 CONFORMANCE_TEST(Deaths, ARankMayDestroyItsCommunicatorFirst) {
   RunRanks(2, [](Rank& rank) {
     char* const buffer = Filled(rank, 1);

@@ -15,7 +15,8 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-// More than a step of the emulated library moves, and no multiple of anything.
+// More elements than the emulated library moves in one step, and not a multiple
+// of any step.
 constexpr size_t kMany = 400'003;
 constexpr size_t kFew = 37;
 
@@ -45,8 +46,8 @@ double Get(const char* from) {
   return static_cast<double>(number);
 }
 
-// `fraction` bits of fraction, `bias` of the exponent; for normal numbers and
-// zero that the format holds exactly.
+// Encodes `value` with `fraction` bits of fraction and `bias` for the exponent.
+// It must be zero, or a normal number that the format holds exactly.
 uint16_t HalfBits(double value, int fraction, int bias) {
   if (value == 0) return 0;
   int exponent = 0;
@@ -131,8 +132,8 @@ Numbers Decode(const Type& type, const std::vector<char>& bytes) {
   return numbers;
 }
 
-// A rank's values: 1 … 6, which all types hold, and their sums and products
-// over four ranks nearly all, too (bfloat16 holds 256 = 8 bits).
+// A rank's values are small, so that every type holds them, and nearly all of
+// their sums and products over four ranks too (bfloat16 holds 256 = 8 bits).
 double Sent(int rank, size_t i) {
   return 1 + static_cast<double>((i + 5 * static_cast<size_t>(rank)) % 3);
 }
@@ -155,7 +156,7 @@ double Reduced(ncclRedOp_t op, int ranks, size_t i) {
   return op == ncclAvg ? value / ranks : value;
 }
 
-// `count` numbers from `first` on of the plain computation.
+// Returns `count` numbers of the plain computation, starting at index `first`.
 Numbers ReducedFrom(ncclRedOp_t op, int ranks, size_t first, size_t count) {
   Numbers numbers(count);
   for (size_t i = 0; i < count; ++i) numbers[i] = Reduced(op, ranks, first + i);
@@ -181,7 +182,7 @@ void ForAll(int ranks,
   });
 }
 
-// A test of all types with two ranks, and with four.
+// Defines a test of all types with two ranks, and one with four.
 #define ALL_TYPES_TEST(suite, name)                                           \
   void suite##_##name##_Body(Rank& rank, const Type& type, size_t count);     \
   CONFORMANCE_TEST(suite, name##OfTwo) { ForAll(2, suite##_##name##_Body); }  \
@@ -203,7 +204,7 @@ ALL_TYPES_TEST(Collectives, AllReduceGivesEveryRankTheReduction) {
   }
 }
 
-// With 2 ranks, halves of sums are exact; integers are divided as C++ does.
+// With 2 ranks, halves of sums are exact. Integers are divided as in C++.
 CONFORMANCE_TEST(Collectives, AverageDividesBytheNumberOfRanks) {
   RunRanks(2, [](Rank& rank) {
     for (const Type& type : kTypes) {

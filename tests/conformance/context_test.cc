@@ -1,4 +1,4 @@
-// Contexts: which calls need one, how threads hold them, how they die.
+// Contexts: which calls need one, how threads hold them, and how they end.
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -99,8 +99,8 @@ CONFORMANCE_TEST(Context, TakesMemoryForAsLongAsItLives) {
   EXPECT_EQ(gpu.FreeBytes(), before);
 }
 
-// Programs that were compiled with CUDA 11.4, and with 12.5 or newer, call
-// these.
+// Programs that were compiled with CUDA 11.4, or with 12.5 or newer, call these
+// functions.
 CONFORMANCE_TEST(Context, LaterFormsOfCreateTakeNoParameters) {
   const Session gpu;
   CUcontext created = nullptr, current = nullptr;
@@ -154,7 +154,7 @@ CONFORMANCE_TEST(Context, DestroyWaitsForItsStreams) {
   ASSERT_EQ(Cuda().cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
             CUDA_SUCCESS);
-  // Slow enough that a destruction that does not wait would finish first.
+  // Slow enough that a destruction which does not wait would finish first.
   const CUhostFn note_slowly = [](void*) {
     for (int i = 0; i < 10'000; ++i) sched_yield();
     ran = true;

@@ -1,4 +1,4 @@
-// Copies and fills beyond the linear ones.
+// Copies and fills that are not linear.
 
 #include <gtest/gtest.h>
 
@@ -128,7 +128,7 @@ CONFORMANCE_TEST(Fill, RowsLeaveTheGapsAlone) {
             (std::vector<uint8_t>{9, 9, 0, 0, 9, 9, 0, 0, 9, 9, 0, 0}));
 }
 
-// A thread's own default stream is not the context's.
+// A thread's default stream is not the context's default stream.
 CONFORMANCE_TEST(PerThread, DefaultStreamsAreApartFromNonBlockingOnes) {
   const Session gpu;
   const CUdeviceptr address = Zeroed(gpu, 4);

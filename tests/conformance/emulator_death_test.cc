@@ -14,7 +14,7 @@
 namespace fineserve::conformance {
 namespace {
 
-// For a test of how much is allocated: contexts take nothing.
+// Makes contexts take no memory, for a test of how much is allocated.
 void CountOnlyAllocations() { setenv("EMUCUDA_CONTEXT_MEMORY", "0", 1); }
 
 CONFORMANCE_TEST(Emulator, FreshMemoryOfADeadProcessReadsZero) {
@@ -34,13 +34,15 @@ CONFORMANCE_TEST(Emulator, FreshMemoryOfADeadProcessReadsZero) {
   EXPECT_EQ(gpu.Read(gpu.NewMapping(2 * kMiB)), 0u);
 }
 
-// NVIDIA's driver defers teardown while a child keeps its descriptors open.
+// Like NVIDIA's driver, which defers teardown while a child keeps the dead
+// parent's descriptors open.
 CONFORMANCE_TEST(Emulator, ForkedChildKeepsADeadParentsMemory) {
   CountOnlyAllocations();
   Peer parent([](Channel& channel) {
     const Session gpu;
     gpu.NewMapping(64 * kMiB);
-    // Not a ChildProcess: it outlives its parent, but not a failed test.
+    // Not a ChildProcess, because it must outlive its parent. The alarm ends it
+    // if the test fails.
     if (fork() == 0) {
       alarm(300);
       channel.Send(static_cast<uint64_t>(getpid()));

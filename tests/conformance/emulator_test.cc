@@ -274,8 +274,8 @@ CONFORMANCE_TEST(Emulator, ForkedChildDoesNotSeeDeviceMappings) {
   EXPECT_NE(ReadInAChild(address), 1);
 }
 
-// True if a system call could read a byte here: a fault there is an error, and
-// not a SIGSEGV.
+// True if a system call can read a byte at this address. A fault in a system
+// call is an error, not a SIGSEGV.
 bool HostMayTouch(CUdeviceptr address) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);

@@ -1,5 +1,5 @@
 // Our kernel on any driver, compared with its host twin. The emulated device
-// runs the twin when the kernel is launched; a real one runs nvcc's code.
+// runs the twin when the kernel is launched; a real device runs nvcc's code.
 
 #include "kernels/fingerprint_kernel.h"
 
@@ -59,7 +59,7 @@ class Machine {
   CUdeviceptr memory() const { return memory_; }
   std::string seed() const { return "seed " + std::to_string(seed_); }
 
-  // Returns the same ranges of the host's copy.
+  // Returns the same ranges, at their addresses in the host's copy.
   std::vector<ByteRange> OnHost(std::vector<ByteRange> ranges) const {
     for (ByteRange& range : ranges) {
       range.address = range.address - memory_ + AddressOf(host_);

@@ -145,8 +145,8 @@ CONFORMANCE_TEST(Graph, LaunchWaitsForItsStream) {
   EXPECT_EQ(gpu.Read(address), 2u);
 }
 
-// FineServe's activation does this under captured graphs: it replaces scratch
-// by a slab at the same address.
+// FineServe does this under captured graphs when it activates an engine: it
+// replaces scratch by a slab at the same address.
 CONFORMANCE_TEST(Graph, ReplayAfterASwapWritesTheNewMemoryOnly) {
   NEEDS_GRAPHS();
   const Session gpu;

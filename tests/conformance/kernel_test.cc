@@ -16,7 +16,7 @@
 namespace fineserve::conformance {
 namespace {
 
-// A fat binary's magic (fatbinary.h) and nothing behind it.
+// A fat binary's magic (fatbinary.h) with nothing after it.
 constexpr std::array<uint32_t, 4> kFatBinary = {0xba55ed50, 0x00100001, 0, 0};
 
 // PyTorch's fill of float, unsigned char and c10::complex<double> tensors.
@@ -256,7 +256,7 @@ CONFORMANCE_TEST(Kernel, AttributesAreRememberedPerKernel) {
       CUDA_ERROR_INVALID_VALUE);
 }
 
-// PyTorch requires this of the driver, besides the calls of virtual memory.
+// PyTorch requires this of the driver, in addition to the virtual memory calls.
 CONFORMANCE_TEST(Kernel, WordIsWrittenInStreamOrder) {
   const Session gpu;
   const CUdeviceptr memory = gpu.NewMapping(gpu.granularity());

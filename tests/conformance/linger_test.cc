@@ -45,7 +45,7 @@ bool IsListed(pid_t pid) {
   });
 }
 
-// Waits until the driver is done with a dead client.
+// Waits until the driver has torn down a dead client.
 void AwaitTeardown(pid_t pid) {
   ASSERT_TRUE(process::Eventually([&] { return !IsListed(pid); })) << pid;
 }
@@ -54,7 +54,7 @@ CUresult QueueFill(CUdeviceptr to, CUstream stream) {
   return Cuda().cuMemsetD32Async(to, kQueued, kBytes / 4, stream);
 }
 
-// torch.full(…, dtype=torch.int32) of PyTorch.
+// Queues the kernel of PyTorch's torch.full(…, dtype=torch.int32).
 CUresult QueueKernel(CUdeviceptr to, CUstream stream) {
   constexpr char kPtx[] = ".version 8.0\n.target sm_80\n.address_size 64\n";
   constexpr char kFill[] =
@@ -139,7 +139,8 @@ CONFORMANCE_TEST(Linger, ClientWithNothingQueuedIsGoneAtOnce) {
   AwaitTeardown(pid);
 }
 
-// As where the driver frees a process's memory before its exit is reported.
+// Some drivers free a process's memory before its exit is reported; without
+// lingering, the emulated driver does so too.
 CONFORMANCE_TEST(Linger, WithoutItAClientHasLeftTheListWhenItsExitIsReported) {
   Peer peer([](Channel& channel) {
     const Session gpu;
@@ -154,9 +155,9 @@ CONFORMANCE_TEST(Linger, WithoutItAClientHasLeftTheListWhenItsExitIsReported) {
   EXPECT_FALSE(IsListed(pid));
 }
 
-// From now on this process and what it starts cannot fork: clone without
-// CLONE_VM, which starting a program has, fails with EAGAIN. False if the
-// system allows no such filter.
+// From now on, neither this process nor its children can fork: clone without
+// CLONE_VM fails with EAGAIN, while starting a program uses CLONE_VM and works.
+// Returns false if the system does not allow such a filter.
 bool RefuseForks() {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

@@ -158,8 +158,8 @@ CONFORMANCE_TEST(Nvml, ListsNameStrangers) {
   EXPECT_EQ(listed[0], getpid());
 }
 
-// A client with pid 2 in a pid namespace of its own, and a child that keeps its
-// place in the list when it is dead. They end with this process.
+// Runs a client with pid 2 in a new pid namespace, with a child that keeps the
+// client listed after its death. They end with this process.
 void RunClientInNamespace(Channel& channel) {
   if (unshare(CLONE_NEWPID) != 0) return channel.Send(0);
   if (fork() == 0) {
@@ -287,7 +287,7 @@ CONFORMANCE_TEST(Nvml, DeviceIsFoundByTheDriversBusId) {
   EXPECT_EQ(by_bus_id("nowhere", &found), kNotFound);
 }
 
-// vLLM and other engines identify the device by NVML before they make a
+// vLLM and other engines identify the device by NVML before they create a
 // context.
 CONFORMANCE_TEST(Nvml, DescribesTheDriversDevice) {
   setenv("EMUCUDA_COMPUTE_CAPABILITY", "89", 1);
@@ -373,11 +373,12 @@ CONFORMANCE_TEST(Nvml, KilledProcessLeavesTheList) {
   EXPECT_TRUE(Clients(device).empty());
 }
 
-// As under NVIDIA's deferred teardown: "dead" is not "gone".
+// Like NVIDIA's deferred teardown: a process that is dead may still be listed.
 CONFORMANCE_TEST(Nvml, ForkedChildKeepsItsDeadParentListed) {
   Peer parent([](Channel& channel) {
     const Session gpu;
-    // Not a ChildProcess: it outlives its parent, but not a failed test.
+    // Not a ChildProcess, because it must outlive its parent. The alarm ends it
+    // if the test fails.
     if (fork() == 0) {
       alarm(300);
       channel.Send(static_cast<uint64_t>(getpid()));

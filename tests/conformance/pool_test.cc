@@ -101,7 +101,7 @@ CONFORMANCE_TEST(Pool, OtherStreamGetsFreedMemoryOnlyBehindTheFree) {
   const Session gpu;
   const CUmemoryPool pool = NewPool(CU_MEM_HANDLE_TYPE_NONE);
   KeepAll(pool);
-  // Forbids the driver to make the second stream wait for the first.
+  // Forbids the driver from making the second stream wait for the first.
   int no = 0;
   ASSERT_EQ(Cuda().cuMemPoolSetAttribute(
                 pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no),

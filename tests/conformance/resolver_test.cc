@@ -155,8 +155,9 @@ CONFORMANCE_TEST(Resolver, EveryRequiredFunctionIsFoundByNameAndVersion) {
   }
 }
 
-// The rule of cudaTypedefs.h, by pointers that the resolver itself gave out:
-// a version keeps its answer until the next one of that name begins.
+// Tests the rule of cudaTypedefs.h with pointers that the resolver returned: a
+// version resolves to the same pointer until the next version of that name
+// begins.
 CONFORMANCE_TEST(Resolver, AnswerChangesExactlyWhereAVersionBegins) {
   int changes = 0;
   for (const Row& first : kRows) {

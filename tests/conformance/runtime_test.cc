@@ -1,4 +1,4 @@
-// A CUDA runtime on the driver under test, at its public API.
+// A CUDA runtime on the driver under test, through its public API.
 
 #include "tests/conformance/runtime.h"
 
@@ -70,7 +70,7 @@ CONFORMANCE_TEST(Runtime, BytesComeBackAsTheyWentIn) {
                                  cudaMemcpyHostToDevice),
             cudaSuccess);
   EXPECT_EQ(ReadBack(memory, bytes.size()), bytes);
-  // The addresses alone determine the direction, too.
+  // With cudaMemcpyDefault, the addresses alone determine the direction.
   EXPECT_EQ(Runtime().cudaMemcpy(memory + 100, memory, 50, cudaMemcpyDefault),
             cudaSuccess);
   EXPECT_EQ(ReadBack(memory + 100, 50), ReadBack(memory, 50));
@@ -145,7 +145,7 @@ CONFORMANCE_TEST(Runtime, WorksInThePrimaryContextThatTheDriverSees) {
   ASSERT_EQ(Cuda().cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuCtxGetCurrent(&current), CUDA_SUCCESS);
   EXPECT_EQ(current, primary);
-  // Memory of one API is memory of the other.
+  // Memory that one API allocates can be used by the other API.
   void* const memory = Allocate(kMiB);
   EXPECT_EQ(Cuda().cuMemFree_v2(reinterpret_cast<CUdeviceptr>(memory)),
             CUDA_SUCCESS);

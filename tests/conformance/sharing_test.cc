@@ -1,4 +1,4 @@
-// Memory that processes share, and memory that their deaths free.
+// Memory that processes share, and memory that is freed when they die.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ namespace {
 
 constexpr uint64_t kSharedBytes = 64 * kMiB;
 
-// A driver may take a moment to give a dead process's memory back; the test's
-// own alarm bounds it.
+// Waits for the free bytes, because a driver may take a moment to reclaim a
+// dead process's memory. The test's alarm bounds the wait.
 void AwaitFreeBytes(const Session& gpu, uint64_t bytes) {
   while (gpu.FreeBytes() < bytes) sched_yield();
 }
@@ -41,8 +41,8 @@ CONFORMANCE_TEST(Sharing, ExportedDescriptorSharesBytesAcrossProcesses) {
   peer.Join();
 }
 
-// cuda.h allows mapping a part of an object. We never do, and the emulated
-// device maps whole objects only.
+// cuda.h allows mapping a part of an object. We never do so, and the emulated
+// device maps only whole objects.
 CONFORMANCE_TEST(Sharing, ImportedHandleHasTheWholeSize) {
   EMULATED_ONLY("whether a part of an object can be mapped");
   const Session gpu;

@@ -26,8 +26,8 @@ CUevent Recorded(CUstream stream) {
   return event;
 }
 
-// Returns a word that the host reads without the device: a copy that waits
-// would prove nothing about what has happened so far.
+// Returns a word that the host reads without the device. A copy from the device
+// would wait, and so prove nothing about what has happened so far.
 uint32_t* PinnedWord() {
   void* host = nullptr;
   EXPECT_EQ(Cuda().cuMemAllocHost_v2(&host, sizeof(uint32_t)), CUDA_SUCCESS);
@@ -38,7 +38,7 @@ uint32_t* PinnedWord() {
 // Gives work that should be held back every chance to run, so that a test does
 // not pass only because a thread was slow to start. Never fails by itself. It
 // uses no host functions, because a driver may run them one after the other,
-// behind our gate's.
+// behind our gate's host function.
 void GiveOthersAChance() {
   const CUstream stream = NewStream(CU_STREAM_NON_BLOCKING);
   for (int i = 0; i < 200; ++i) {

@@ -1,5 +1,5 @@
-// A driver's freedoms towards its users, by the emulated driver's switches
-// (design note 0019).
+// Unwelcome behaviour that a driver is free to show, produced by the emulated
+// driver's switches (design note 0019).
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ namespace {
 
 std::string MachineFolder() { return getenv("EMUCUDA_DIR"); }
 
-// True if a process has the lock that all processes of the machine share.
+// True if a process holds the lock that all processes of the machine share.
 bool IsHeld() {
   const driver::Descriptor file(
       open((MachineFolder() + "/driver-lock").c_str(), O_RDWR | O_CLOEXEC));
@@ -56,7 +56,7 @@ unsigned long long Errors() {
   return count;
 }
 
-// True if another process waits for it.
+// True if another process waits for that lock.
 bool IsAwaited() {
   struct stat file = {};
   if (stat((MachineFolder() + "/driver-lock").c_str(), &file) != 0) {
@@ -119,7 +119,7 @@ CONFORMANCE_TEST(UnkindDriver, CallsOfAllProcessesHoldOneLock) {
     EXPECT_EQ(Cuda().cuMemCreate(&handle, 2 * kMiB, &prop, 0), CUDA_SUCCESS);
   });
   other.channel().Receive();
-  // As a call on device 0 does while it works.
+  // A call on device 0 holds this lock while it works.
   driver::Descriptor held(open((MachineFolder() + "/driver-lock").c_str(),
                                O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   struct flock lock = {};
@@ -196,7 +196,8 @@ CONFORMANCE_TEST(UnkindDriver, LaterContextTakesMore) {
   EXPECT_EQ(used_bytes(0), 2 * one + 2 * kMiB);
 }
 
-// Its writers notice nothing, and the other pages of its memory are well.
+// The process that wrote the bad page notices nothing, and the other pages of
+// the memory stay readable.
 CONFORMANCE_TEST(UnkindDriver, BadPageKillsTheContextsThatReadIt) {
   setenv("EMUCUDA_MEMORY", "64MiB", 1);
   setenv("EMUCUDA_CONTEXT_MEMORY", "0", 1);

@@ -1,5 +1,5 @@
-// The rules of virtual memory management that FineServe builds on, each as
-// one test.
+// The rules of virtual memory management that FineServe builds on, with one
+// test for each rule.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -98,7 +98,8 @@ CONFORMANCE_TEST(Vmm, FreeAddressHintIsHonoured) {
   EMULATED_ONLY("whether a hint is followed");
   const Session gpu;
   const uint64_t bytes = gpu.granularity();
-  // The hint is not where the next reservation would land anyway.
+  // Makes sure that the hint is not where the next reservation would be placed
+  // anyway.
   const CUdeviceptr range = gpu.Reserve(8 * bytes);
   const CUdeviceptr wanted = range + 3 * bytes;
   ASSERT_EQ(Cuda().cuMemAddressFree(range, 8 * bytes), CUDA_SUCCESS);
@@ -194,7 +195,7 @@ CONFORMANCE_TEST(Vmm, OneSetAccessCoversSeveralMappings) {
   EXPECT_EQ(gpu.Read(range + 3 * unit - 4), 5u);
 }
 
-// Driver 580.159 says that it succeeds, and stops at the hole.
+// Driver 580.159 returns success, and stops at the hole.
 CONFORMANCE_TEST(Vmm, SetAccessOverAHoleDoesNotReachWhatIsBehindIt) {
   const Session gpu;
   const uint64_t unit = gpu.granularity();

@@ -1,6 +1,6 @@
 // May one call set access, or unmap, over a range in which one handle is mapped
-// many times? Views begin on such a range; where it is refused they make a call
-// for each mapping.
+// many times? Views are first mapped to such a range. Where the driver refuses
+// it, they make one call for each mapping.
 
 #include <gtest/gtest.h>
 

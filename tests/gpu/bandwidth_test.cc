@@ -1,5 +1,5 @@
-// Does memory mapped from many granules move as fast as one cuMemAlloc, and how
-// does that depend on their size?
+// Is memory that is mapped from many granules copied as fast as one cuMemAlloc,
+// and how does that depend on the size of the granules?
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,8 @@ namespace {
 using namespace conformance;  // NOLINT: the tests call CUDA
 
 constexpr int kCopyRounds = 15;
-// Heuristic: what a copy through slabs may lose.
+// Heuristic: the least acceptable speed of a copy through slabs, relative to
+// plain memory.
 constexpr double kLeastRatio = 0.95;
 
 CUdeviceptr OfGranules(const Session& gpu, uint64_t bytes, uint64_t unit) {
@@ -32,7 +33,7 @@ CUdeviceptr OfGranules(const Session& gpu, uint64_t bytes, uint64_t unit) {
   return range;
 }
 
-// Device time between two events.
+// Measures device time between two events.
 class Stopwatch {
  public:
   Stopwatch() {
@@ -87,7 +88,8 @@ double Report(const std::string& what, const std::vector<double>& plain,
   return ratio;
 }
 
-// Measures memory in granules of `unit` bytes beside one allocation of all.
+// Compares the speed of memory in granules of `unit` bytes with that of a
+// single allocation.
 void Compare(uint64_t unit, double least_ratio) {
   const Session gpu;
   const uint64_t most = OnEmulatedDevice() ? 64 * kMiB : 4096 * kMiB;
@@ -118,7 +120,8 @@ CONFORMANCE_TEST(Bandwidth, DefaultSlabsAgainstOneAllocation) {
   Compare(slab::kDefaultSlabBytes, kLeastRatio);
 }
 
-// A plane's share of a slab that is spread over many.
+// Granules as small as a plane's share of a slab that is spread over many
+// planes.
 CONFORMANCE_TEST(Bandwidth, GranulesOf2MiB) { Compare(2 * kMiB, 0); }
 CONFORMANCE_TEST(Bandwidth, GranulesOf4MiB) { Compare(4 * kMiB, 0); }
 CONFORMANCE_TEST(Bandwidth, GranulesOf8MiB) { Compare(8 * kMiB, 0); }

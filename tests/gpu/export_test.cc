@@ -1,5 +1,5 @@
-// Does a descriptor of device memory reach another process, and how many in
-// one message? Everything FineServe does depends on this.
+// Does a descriptor of device memory reach another process, and how many
+// descriptors fit in one message? Everything FineServe does depends on this.
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -44,7 +44,8 @@ void ShareOneGranule() {
 
 CONFORMANCE_TEST(Export, TwoProcessesShareADescriptor) { ShareOneGranule(); }
 
-// This flag is all that shows a hypervisor to programs.
+// True if this machine is virtual. This CPU flag is the only sign of a
+// hypervisor that programs see.
 bool InVirtualMachine() {
   std::ifstream cpu("/proc/cpuinfo");
   for (std::string line; std::getline(cpu, line);) {

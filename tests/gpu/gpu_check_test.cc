@@ -148,7 +148,7 @@ TEST_F(GpuCheckTest, ReportSaysTheSameToPeopleAndMachines) {
   EXPECT_EQ(json["checks"][0]["cases"][0]["figures"]["create_us"], "1.5");
 }
 
-// Else a harmless surprise turns the report red.
+// Otherwise a harmless surprise would turn the report red.
 TEST_F(GpuCheckTest, OptionalCheckMayDiffer) {
   Report report = OneCheck({Verdict::kFailed, "why", {}, 0});
   report.checks[0].first.weight = Weight::kInformative;
@@ -183,7 +183,7 @@ TEST_F(GpuCheckTest, RequiredCheckNamesAWayOutWhereItDoesNotHold) {
   }
 }
 
-// A test that hangs ends in time for its program to report the others.
+// A test that hangs ends early enough for its program to report the others.
 TEST_F(GpuCheckTest, CheckOfARealDeviceTakesAMinuteAtMost) {
   for (const Check& check : Checks({false, false, "/prefix", "/folder"})) {
     if (check.name == "vllm") continue;

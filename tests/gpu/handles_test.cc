@@ -1,5 +1,5 @@
-// How much do thousands of handles cost, in the daemon that makes them and in
-// the engine that imports and maps them as one range?
+// How much do thousands of handles cost, in the daemon that creates them and in
+// the engine that imports them and maps them as one range?
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -17,8 +17,8 @@ using namespace conformance;  // NOLINT: the tests call CUDA
 
 constexpr int kSampled = 64;  // every so many granules carry a word
 
-// `count` adjacent granules, mapped read-write. The memory that it hands out
-// lives until the process ends.
+// `count` adjacent granules, mapped read-write. The memory lives until the
+// process ends.
 class Range {
  public:
   Range(const Session& gpu, int count)
@@ -68,7 +68,8 @@ void Release(const std::vector<CUmemGenericAllocationHandle>& handles,
   Figure(figure, release.mean_us());
 }
 
-// The engine: takes `count` descriptors, maps them, finds the owner's words.
+// Plays the engine: receives `count` descriptors, maps them, and finds the
+// owner's words.
 void Import(Channel& channel, int count) {
   const Session gpu;
   Range range(gpu, count);
@@ -91,7 +92,8 @@ void Import(Channel& channel, int count) {
   channel.Send(0);
 }
 
-// The daemon: makes them, marks them, exports them one by one.
+// Plays the daemon: creates the granules, marks them, and exports them one by
+// one.
 void Own(const Session& gpu, Channel& engine, int count) {
   Range range(gpu, count);
   Timed create, exported;

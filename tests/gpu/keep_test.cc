@@ -1,4 +1,4 @@
-// Does a descriptor alone keep device memory, when the process that made it
+// Does a descriptor alone keep device memory, when the process that created it
 // has died and no process maps it? A daemon that takes over from another relies
 // on this (design note 0029).
 
@@ -24,7 +24,7 @@ using conformance::Session;
 
 constexpr uint32_t kWord = 0x5eed;
 
-// Maps the memory behind `fd`, expects `word` in it, and leaves `next`.
+// Maps the memory behind `fd`, expects `word` in it, and writes `next` there.
 void Visit(int fd, uint32_t word, uint32_t next) {
   const Session gpu;
   const auto address = gpu.Reserve(gpu.granularity());
@@ -33,8 +33,8 @@ void Visit(int fd, uint32_t word, uint32_t next) {
   gpu.Write(address, next);
 }
 
-// A process that has the device open, which keeps its memory whatever else
-// happens; 0 if there is none that we can see.
+// Returns a process that has the device open, and so keeps the device's memory
+// in any case; 0 if we see no such process.
 pid_t Opener() {
   const std::string node = OnEmulatedDevice()
                                ? std::string(getenv("EMUCUDA_DIR")) + "/gpu"
@@ -48,7 +48,7 @@ pid_t Opener() {
          std::filesystem::directory_iterator(process.path() / "fd", ignored)) {
       const std::string name =
           std::filesystem::read_symlink(one.path(), ignored);
-      // Not nvidiactl, nvidia-uvm, nor the descriptor that is to keep it.
+      // Skips nvidiactl, nvidia-uvm and the descriptor whose effect is tested.
       if (name.rfind(node, 0) != 0 || name.size() == node.size() ||
           !isdigit(static_cast<unsigned char>(name[node.size()])) ||
           name.find(".memory") != std::string::npos) {
@@ -60,7 +60,7 @@ pid_t Opener() {
   return 0;
 }
 
-// The holder makes no CUDA call: it is fineserved's parent.
+// The holder of the descriptor makes no CUDA call, like fineserved's parent.
 CONFORMANCE_TEST(Keep, DescriptorAloneKeepsTheMemoryOfADeadProcess) {
   if (const pid_t opener = Opener(); opener != 0) {
     GTEST_SKIP() << "nothing can be concluded: pid " << opener
@@ -80,7 +80,7 @@ CONFORMANCE_TEST(Keep, DescriptorAloneKeepsTheMemoryOfADeadProcess) {
     fd = first.channel().ReceiveDescriptor();
     first.Kill();
   }
-  // Twice: what has been imported once can be imported again.
+  // Twice, because memory that has been imported once must be importable again.
   for (uint32_t life = 0; life < 2; ++life) {
     Peer next([fd, life](Channel& channel) {
       const uint64_t start = NowNs();
@@ -95,7 +95,8 @@ CONFORMANCE_TEST(Keep, DescriptorAloneKeepsTheMemoryOfADeadProcess) {
   close(fd);
 }
 
-// Else the test above would conclude what such a process makes true.
+// If Opener missed such a process, the test above would prove nothing about the
+// descriptor.
 CONFORMANCE_TEST(KeepCheck, SeesTheProcessThatHasTheDeviceOpen) {
   EMULATED_ONLY("which other processes use it");
   EXPECT_EQ(Opener(), 0);

@@ -1,6 +1,6 @@
-// Is memory that a client of NVIDIA's MPS imports the exporter's, and is a
-// client that was killed listed like another process? MPS clients share one
-// context on the device.
+// If a client of NVIDIA's MPS imports memory, is it really the exporter's
+// memory, and is a killed client listed like any other process? MPS clients
+// share one context on the device.
 
 #include <gtest/gtest.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ using namespace conformance;  // NOLINT: the tests call CUDA
 
 constexpr char kControl[] = "nvidia-cuda-mps-control";
 
-// The output of `command`, and its exit status.
+// The output of a command, and its exit status.
 struct Output {
   int status;
   std::string text;
@@ -36,8 +36,9 @@ Output Shell(const std::string& command) {
   return output;
 }
 
-// A separate control daemon, in a separate folder: other programs keep theirs.
-// It changes no setting of the device. The destructor ends it.
+// A separate MPS control daemon, in a separate folder, so that other programs
+// keep their own daemon. Changes no setting of the device. The destructor ends
+// it.
 class MpsDaemon {
  public:
   MpsDaemon() {
@@ -93,8 +94,8 @@ void ShareUnderMps() {
   importer.Join();
 }
 
-// Runs `body` as a client, in a separate process: what it holds must be gone
-// before "quit".
+// Runs `body` as an MPS client in a separate process, so that everything it
+// holds is gone before "quit".
 void RunUnderMps(void (*body)()) {
   if (OnEmulatedDevice()) GTEST_SKIP() << "the emulated device has no MPS";
   if (getenv("FINESERVE_ALLOW_MPS") == nullptr) {

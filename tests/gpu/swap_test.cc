@@ -1,6 +1,6 @@
-// A graph was captured over private scratch; then slabs are swapped in at the
-// same addresses. Does its replay follow the addresses, every time, and what
-// does a swap cost?
+// A graph was captured over private scratch, and slabs are then swapped in at
+// the same addresses. Does its replay always use the memory that is mapped
+// there now, and what does a swap cost?
 
 #include <gtest/gtest.h>
 
@@ -46,7 +46,8 @@ void MapAll(const Session& gpu, CUdeviceptr range, const Memory& memory) {
             CUDA_SUCCESS);
 }
 
-// A graph that fills the range with kGraphsWord, one node per granule.
+// Captures a graph that fills the range with kGraphsWord, with one node per
+// granule.
 CUgraphExec CaptureFills(const Session& gpu, CUdeviceptr range) {
   CUgraph graph = nullptr;
   CUgraphExec exec = nullptr;
@@ -64,7 +65,8 @@ CUgraphExec CaptureFills(const Session& gpu, CUdeviceptr range) {
   return exec;
 }
 
-// Stores a word at both ends of each granule, one block for each.
+// A kernel that stores a word at both ends of each granule, with one block per
+// granule.
 constexpr char kPtx[] = R"(.version 6.3
 .target sm_75
 .address_size 64
@@ -87,7 +89,7 @@ constexpr char kPtx[] = R"(.version 6.3
 }
 )";
 
-// The same on the host, for a device that does not interpret PTX.
+// Does the same on the host, for a device that does not interpret PTX.
 void MarkOnTheHost(const void* const* arguments, void*) {
   CUdeviceptr range;
   uint64_t unit;
@@ -101,7 +103,7 @@ void MarkOnTheHost(const void* const* arguments, void*) {
   }
 }
 
-// A kernel that the driver compiles from text, captured over the range.
+// Captures a kernel over the range. The driver compiles it from text.
 CUgraphExec CaptureKernel(const Session& gpu, CUdeviceptr range) {
   if (OnEmulatedDevice()) {
     const size_t sizes[] = {sizeof(CUdeviceptr), sizeof(uint64_t),

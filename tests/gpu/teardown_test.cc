@@ -1,6 +1,6 @@
-// Dead is not gone: how long after kill -9, with work in flight, does the
-// driver still name the process, and when is its memory free again? FineServe
-// keeps a dead engine's slabs quarantined for that long.
+// A dead process is not gone: how long after kill -9, with work in flight, does
+// the driver still list it, and when is its memory free again? FineServe keeps
+// a dead engine's slabs quarantined for that long.
 
 #include "tests/gpu/teardown.h"
 
@@ -29,12 +29,13 @@ constexpr uint64_t kBytes = 1024 * kMiB;
 constexpr double kBeforeListedMs = 10'000;
 constexpr uint32_t kOurs = 0x0f17e5e7;
 
-// Size of what the victim fills. The emulated device fills on the host.
+// Returns the size of the memory that the victim fills. The emulated device
+// fills on the host, so it gets less.
 uint64_t FilledBytes() { return (OnEmulatedDevice() ? 2 : 256) * kMiB; }
 
-// Takes memory of its own, and fills what it is given until it is killed; the
-// host runs ahead of the device as far as the driver lets it, which the
-// emulated one does forever.
+// Allocates memory, and fills the memory that it is given until it is killed.
+// The host runs ahead of the device as far as the driver lets it; the emulated
+// driver sets no limit.
 void Flood(Channel& channel) {
   const Session gpu;
   gpu.NewMapping(kBytes);
@@ -51,7 +52,7 @@ void Flood(Channel& channel) {
   channel.Receive();
 }
 
-// Memory of this process that another one may write.
+// Memory of this process that another process may write.
 class Shared {
  public:
   explicit Shared(const Session& gpu)
@@ -103,7 +104,8 @@ double MsSince(uint64_t start) {
   return static_cast<double>(NowNs() - start) / 1e6;
 }
 
-// False if the driver never names it, as in a container with its own pids.
+// Waits until the driver lists the process. Returns false if it never does, as
+// in a container with a separate pid namespace.
 bool ListedInTime(const backing::Nvml& nvml, pid_t pid) {
   const uint64_t start = NowNs();
   while (!Lists(nvml, pid)) {
@@ -132,7 +134,8 @@ void MeasureTeardown(uint64_t* changed_words, void (*in_victim)()) {
     GTEST_SKIP() << "NVML does not list this machine's processes by the pids "
                     "that they have here (a container without --pid=host?)";
   }
-  // With this process's context, whatever a context takes.
+  // Measured while this process has its context, so that the size of a context
+  // does not matter.
   const uint64_t while_alive = gpu.FreeBytes();
   const uint64_t killed = NowNs();
   victim.Kill();
@@ -146,14 +149,14 @@ void MeasureTeardown(uint64_t* changed_words, void (*in_victim)()) {
   *changed_words = shared.ChangedWords();
 }
 
-// Its slabs are another engine's from then on.
+// From then on, its slabs belong to another engine.
 CONFORMANCE_TEST(Teardown, KilledProcessHasWrittenBeforeItLeavesTheList) {
   uint64_t changed_words = 0;
   MeasureTeardown(&changed_words);
   EXPECT_EQ(changed_words, 0u);
 }
 
-// Else the test above would be vacuous.
+// Otherwise the test above might pass because it never notices a write.
 CONFORMANCE_TEST(TeardownCheck, NoticesWritesOfAProcessThatHasLeftTheList) {
   EMULATED_ONLY("whether the work of a dead client of MPS is listed");
   setenv("EMUCUDA_MPS_SERVER", std::to_string(getpid()).c_str(), 1);

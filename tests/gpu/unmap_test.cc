@@ -1,6 +1,6 @@
-// A map or an unmap waits for these: work that is queued on the same device,
-// and the driver while it frees the memory of another process that has died. A
-// view in mode "guarded" or "strict" swaps slabs in a thread of its engine.
+// A map or an unmap waits for work that is queued on the same device, and for
+// the driver while it frees the memory of another process that has died. A view
+// in mode "guarded" or "strict" swaps slabs in a thread of its engine.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ constexpr int kRounds = 20;
 constexpr uint64_t kPiece = 1024 * kMiB;
 constexpr uint64_t kMostPieces = 60;
 
-// One granule that is mapped and unmapped again and again.
+// One granule that is repeatedly mapped and unmapped.
 class Swapped {
  public:
   explicit Swapped(const Session& gpu)
@@ -29,7 +29,8 @@ class Swapped {
         granule_(gpu.Create(gpu.granularity())),
         address_(gpu.Reserve(gpu.granularity())) {}
 
-  // Returns how long the slower of both calls took.
+  // Maps and unmaps the granule, and returns how long the slower of the two
+  // calls took.
   double RoundMs() {
     const uint64_t began = NowNs();
     gpu_.MapAt(address_, gpu_.granularity(), granule_);
@@ -56,7 +57,7 @@ CONFORMANCE_TEST(Unmap, BesideQueuedWork) {
   const Session gpu;
   Swapped swapped(gpu);
   const CUstream stream = NewStream();
-  // The emulated device fills on the host.
+  // Fewer and smaller on the emulated device, because it fills on the host.
   const uint32_t fills = OnEmulatedDevice() ? 4 : 200;
   const uint64_t bytes = (OnEmulatedDevice() ? 16 : 256) * kMiB;
   const CUdeviceptr filled = gpu.NewMapping(bytes);

@@ -1,7 +1,6 @@
-// The cost of taking weights off a GPU and of bringing them back: by the
-// size of a handle, by the kind of host memory that the copy is in, beside the
-// pass that fingerprints them, and beside what the driver's own checkpoint
-// does.
+// The cost of moving weights off a GPU and back, depending on the size of a
+// handle and on the kind of host memory that has the copy; compared with the
+// pass that fingerprints the weights, and with the driver's own checkpoint.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -37,7 +36,8 @@ double GigabytesPerS(uint64_t bytes, uint64_t ns) {
   return static_cast<double>(bytes) / static_cast<double>(ns);
 }
 
-// The way of one handle, made as often as fits into 4 GiB, 32 times at most.
+// Measures the calls that one handle needs, repeated as often as fits into 4
+// GiB, at most 32 times.
 void MeasureHandlesOf(const Session& gpu, uint64_t bytes) {
   const uint64_t total = std::min(4096 * kMiB, gpu.FreeBytes() / 2);
   const auto count = static_cast<int>(
@@ -82,7 +82,8 @@ CONFORMANCE_TEST(LargeHandles, CostBySize) {
   }
 }
 
-// Copies there and back, and both at once, on streams of their own.
+// Measures copies to the device, copies back, and both at once, on separate
+// streams.
 void MeasureCopies(const std::string& kind, const Session& gpu, void* host,
                    uint64_t bytes) {
   static const CUdeviceptr device[] = {gpu.NewMapping(bytes),
@@ -115,8 +116,8 @@ void MeasureCopies(const std::string& kind, const Session& gpu, void* host,
   Figure(kind + "_both_ways_GBps", Median(both));
 }
 
-// Runs `work(part, bytes)` on equal parts of the memory, each in a thread of
-// its own; returns GB/s.
+// Runs `work(part, bytes)` on equal parts of the memory, each in a separate
+// thread; returns GB/s.
 template <typename Work>
 double InParts(void* memory, uint64_t bytes, int threads, Work work) {
   const uint64_t began = NowNs();
@@ -138,7 +139,7 @@ double Touch(void* memory, uint64_t bytes, int threads) {
   return InParts(memory, bytes, threads, TouchPages);
 }
 
-// Memory as the store has it: a memfd. `advice` is madvise's.
+// Maps memory like the store's, a memfd, and gives `advice` to madvise.
 void* MapStoreMemory(uint64_t bytes, int advice) {
   const int fd = memfd_create("weights", MFD_CLOEXEC);
   EXPECT_EQ(ftruncate(fd, static_cast<off_t>(bytes)), 0);
@@ -187,8 +188,8 @@ CONFORMANCE_TEST(HostMemory, HugePagesRegistered) {
   MeasureCopies("huge_registered", gpu, memory, bytes);
 }
 
-// As the store could make its memory: by several threads, with an error where
-// the host has none.
+// Makes memory as the store could: with several threads, and with an error if
+// the host has no memory left.
 CONFORMANCE_TEST(HostMemory, MadeAndRegisteredInParts) {
   const Session gpu;
   const uint64_t bytes = BytesToMove(gpu);
@@ -218,7 +219,7 @@ CONFORMANCE_TEST(HostMemory, MadeAndRegisteredInParts) {
   MeasureCopies("parts", gpu, memory, bytes / 8);
 }
 
-// Memory of the driver on the host, exportable as device memory is.
+// Host memory that the driver allocates, exportable like device memory.
 CONFORMANCE_TEST(HostMemory, OfTheDriver) {
   const Session gpu;
   CUmemAllocationProp prop = DeviceMemoryProperties();
@@ -307,7 +308,8 @@ CONFORMANCE_TEST(Remains, OfAContext) {
   Figure("context_MiB", static_cast<double>(before - after) / kMiB);
 }
 
-// The driver's own way: the whole process leaves, and comes back.
+// Holds memory for the driver's own checkpoint, in which the whole process
+// leaves the GPU and comes back.
 void HoldMemory(Channel& channel) {
   const Session gpu;
   const uint64_t bytes = BytesToMove(gpu);

@@ -1,8 +1,7 @@
 // Tests what tools/monitoring says of a real fleet: a real Prometheus scrapes a
 // daemon and a proxy while engines serve, the daemon is killed and started
-// again, an engine is killed and the pool is exhausted. The alerts that are
-// meant fire and no other does, and each query of each dashboard has something
-// to show.
+// again, an engine is killed and the pool is exhausted. Exactly the intended
+// alerts fire, and each query of each dashboard has data to show.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -60,7 +59,7 @@ struct Panel {
   std::string query;
 };
 
-// The names of our metrics in a text.
+// Returns the names of our metrics in a text.
 std::set<std::string> MetricsIn(const std::string& text) {
   static const std::regex name("\\bfineserve_[a-z_]+");
   std::set<std::string> named;
@@ -75,7 +74,8 @@ bool IsOfPlans(const std::string& metric) {
   return metric.rfind("fineserve_plan_", 0) == 0;
 }
 
-// The queries of a dashboard, as Grafana would send them with "All" chosen.
+// Returns the queries of a dashboard, as Grafana would send them with "All"
+// chosen.
 std::vector<Panel> PanelsOf(const std::string& name, int seconds_a_minute) {
   std::vector<Panel> panels;
   const json dashboard =
@@ -142,7 +142,7 @@ class MonitoringTest : public ServingSite {
     StartProxy();
     ASSERT_TRUE(prometheus_->SeesAllJobs()) << prometheus_->Stderr();
   }
-  // Prometheus has to know it beforehand.
+  // Sets the admin port, because Prometheus has to know it beforehand.
   void SetAdminPort() {
     const std::string fleet = ReadFile(fleet_path());
     std::ofstream(fleet_path()) << std::regex_replace(
@@ -206,11 +206,11 @@ TEST_F(MonitoringTest, TheAlertsThatAreMeantFireAndEachPanelShowsSomething) {
   }
   StartDaemonWithMetrics();
 
-  // Before that, nothing that its counters count is seen.
+  // Until then, Prometheus does not see what the counters count.
   EXPECT_TRUE(prometheus_->SeesAllJobs()) << prometheus_->Stderr();
 
   {
-    // Two engines that pass slabs to and fro.
+    // Two engines that pass slabs back and forth.
     const auto a = StartTrader("trader-a");
     const auto b = StartTrader("trader-b");
     EXPECT_TRUE(Eventually([&] {
@@ -223,8 +223,8 @@ TEST_F(MonitoringTest, TheAlertsThatAreMeantFireAndEachPanelShowsSomething) {
         Eventually([&] { return SlabsIn(abi::SlabState::kFree) >= 4; }));
   }
 
-  // An engine of the new pool is killed whose work goes on; another asks for
-  // more than there is.
+  // An engine of the new pool is killed while its work continues; another
+  // engine asks for more memory than there is.
   auto batch =
       StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", kUntilEndLingering}});
   ASSERT_THAT(batch->Ask("queue"), HasSubstr("ok queued"));
@@ -258,8 +258,8 @@ TEST_F(MonitoringTest, TheAlertsThatAreMeantFireAndEachPanelShowsSomething) {
           << panel.title << "\n  " << panel.query;
     }
   }
-  // The metrics of the rules are there, but for those that only a planner has,
-  // or a proxy that ends TLS (tls_test.cc).
+  // Prometheus has all metrics of the rules, except those that only a planner
+  // has, or a proxy that ends TLS (tls_test.cc).
   const std::set<std::string> named =
       MetricsIn(ReadFile(kFolder + "fineserve.rules.yml"));
   EXPECT_GT(named.size(), 10u);
@@ -268,13 +268,14 @@ TEST_F(MonitoringTest, TheAlertsThatAreMeantFireAndEachPanelShowsSomething) {
         metric == "fineserve_certificate_expiry_timestamp_seconds") {
       continue;
     }
-    // Demand is known some seconds after a daemon's start.
+    // Demand is known only some seconds after a daemon's start.
     EXPECT_TRUE(Eventually([&] { return prometheus_->SeriesEver(metric) > 0; }))
         << metric;
   }
 }
 
-// Two GPUs whose daemons plan, scraped from when all models are served.
+// Two GPUs whose daemons plan. They are scraped from the time when all models
+// are served.
 class PlannedMonitoringTest : public integration::PlanningSite {
  protected:
   void SetUp() override {
@@ -326,7 +327,8 @@ TEST_F(PlannedMonitoringTest, FiguresOfPlansAreThereAndAMoveRaisesNoAlert) {
   for (const Panel& panel : PanelsOf("overview", kSecondsAMinuteOfAMove)) {
     if (panel.query.find("fineserve_plan_") == std::string::npos) continue;
     ++asked;
-    // The default where nothing is planned says nothing of the metric.
+    // Removes the default for a fleet without a plan, because it says nothing
+    // about the metric.
     const std::string query =
         std::regex_replace(panel.query, std::regex(" or vector\\(0\\)"), "");
     EXPECT_GT(prometheus.SeriesEver(query), 0)

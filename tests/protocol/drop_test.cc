@@ -1,7 +1,7 @@
-// Replicas drop their parameters for each other's and restore them, leave the
-// GPU and write them, while processes and daemons die: random orders of events,
-// in which none computes with other parameters than its own, and after which
-// each has what it was promised.
+// Replicas drop their parameters, read each other's, restore them, leave the
+// GPU and write them, while processes and daemons die, in random orders of
+// events. No replica computes with parameters other than its own, and in the
+// end each has what it was promised.
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ const uint32_t kDropWalks =
 #endif
 constexpr uint32_t kDropEvents = 1'500;
 
-// As many walks as it takes until each kind of event has happened.
+// Makes walks until each kind of event has happened.
 void ExpectDropsSound(const DropOptions& options) {
   uint64_t dropped = 0, restored = 0, refused = 0, written = 0, left = 0;
   uint64_t ordered_drops = 0, ordered_restores = 0, mutual = 0;
@@ -79,8 +79,9 @@ TEST(DropProtocolTest, PolicyOrdersWhateverDies) {
                     .has_policy = true});
 }
 
-// A checker that finds nothing must be able to find something. One fault has
-// several consequences, of which `what` is soon the first.
+// Expects that the checker finds a fault, because otherwise finding none would
+// prove nothing. One fault has several consequences, of which `what` is soon
+// the first.
 void ExpectDropFault(const DropOptions& options, const std::string& what) {
   std::string found;
   for (int i = 0; i < 20 && found.find(what) == std::string::npos; ++i) {

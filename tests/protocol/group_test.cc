@@ -1,6 +1,6 @@
 // Engines that span GPUs trade slabs with others on some of those GPUs while
-// steps are in flight and processes die: random orders of events, by which no
-// slab may be written that is another's, and after which all must come to rest.
+// steps are in flight and processes die, in random orders of events. No engine
+// may write another's slab, and in the end everything must come to rest.
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@ const uint32_t kGroupWalks =
 #endif
 constexpr uint32_t kEvents = 600;
 
-// As many walks as it takes until slabs were used, returned and inherited as
-// far as the options allow.
+// Makes walks until slabs were used, returned and inherited as far as the
+// options allow.
 void ExpectSound(const GroupOptions& options) {
   uint64_t used = 0, returned = 0, successions = 0, refused_successors = 0;
   const auto is_enough = [&](const GroupWorld& world) {
@@ -77,20 +77,20 @@ TEST(GroupProtocolTest, ALeaseOfOneRankOnlyIsFound) {
   GroupOptions options = {{6, 4}, {{0, 1}, {0}, {1}}};
   options.lease_of_rank_0 = true;
   const std::string found = FirstFault(options);
-  // Begun with, or written by a step of before.
+  // A step began with such a slab, or an earlier step wrote it.
   EXPECT_TRUE(found.find("has not leased to it") != std::string::npos ||
               found.find("wrote slab") != std::string::npos)
       << found;
 }
 
-// It finds leases that it knows nothing of and returns them.
+// The successor finds leases that it does not know, and returns them.
 TEST(GroupProtocolTest, ASuccessorTakenForItsPredecessorIsFound) {
   GroupOptions options = {{6, 4}, {{0, 1}, {1, 0}, {1}}, /*deaths=*/4};
   options.successors = options.successor_is_predecessor = true;
   EXPECT_NE(FirstFault(options).find("wrote slab"), std::string::npos);
 }
 
-// Engines would hold parts of each other's slabs forever.
+// Otherwise engines would hold parts of each other's slabs forever.
 TEST(GroupProtocolTest, WaitingWithoutEndIsFound) {
   GroupOptions options = {{4, 5, 6, 7}, {{0, 1, 2, 3}, {3, 2, 1, 0}, {2}}};
   options.no_patience = true;

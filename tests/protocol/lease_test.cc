@@ -1,5 +1,5 @@
 // Leases of whole slabs while daemons and processes die: every order of events
-// of small instances, with the daemon's death after each single write and
+// of small instances, with a death of the daemon after each single write and
 // answer. No lease may be lost, granted twice, or taken from its process.
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TEST(LeaseProtocolTest, EveryOrderOfALeaseEachAndOneDeathOfTheDaemonIsSound) {
   ExpectLeasesSound({});
 }
 
-// A connection that is closed while its daemon lives, and made again.
+// A connection is closed while its daemon lives, and opened again.
 TEST(LeaseProtocolTest, EveryOrderWithALostConnectionIsSound) {
   LeaseOptions options;
   options.drops = 1;
@@ -59,7 +59,8 @@ TEST(LeaseProtocolTest, EveryOrderOfALongerStoryIsSound) {
 
 #if !defined(FINESERVE_SANITIZED)
 
-// A checker that finds nothing must be able to find something.
+// Expects that the checker finds a fault, because otherwise finding none would
+// prove nothing.
 void ExpectFound(const LeaseOptions& options, const std::string& what) {
   const auto found = ExploreLeases(options, kEveryState);
   EXPECT_NE(found.violation.find(what), std::string::npos) << found.violation;

@@ -1,7 +1,7 @@
-// Engines leave the GPU and come back while daemons and processes die, and
-// connections end: random orders of events, in which no process may compute
-// with what it did not write or lose its copy, and after which all must come to
-// rest.
+// Engines leave the GPU and come back while daemons and processes die and
+// connections end, in random orders of events. No process may compute with data
+// that it did not write, or lose its copy, and in the end everything must come
+// to rest.
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -20,8 +20,7 @@ const uint32_t kMoveWalks =
 #endif
 constexpr uint32_t kMoveEvents = 1'500;
 
-// As many walks as it takes until each kind of move has happened that the
-// options allow.
+// Makes walks until each kind of move that the options allow has happened.
 void ExpectMovesSound(const MoveOptions& options) {
   const bool may_lose = options.shares && options.deaths != 0;
   uint64_t left = 0, returned = 0, shared = 0, left_open = 0, lost = 0;
@@ -75,7 +74,7 @@ TEST(MoveProtocolTest, AllOfIt) {
                     .drops = 1});
 }
 
-// Two and three processes, each of which has another one's memory open.
+// Two and three processes, each of which has another process's memory open.
 TEST(MoveProtocolTest, MemorySharedWithinAnEngineLeavesWithIt) {
   ExpectMovesSound({.processes = {2, 3}, .shares = true});
 }
@@ -112,7 +111,8 @@ TEST(MoveProtocolTest, AllOfItWithProcessesThatShare) {
                     .silences = 4});
 }
 
-// A checker that finds nothing must be able to find something.
+// Expects that the checker finds a fault, because otherwise finding none would
+// prove nothing.
 void ExpectMoveFault(const MoveOptions& options, const std::string& what) {
   const std::string found = FirstFault<MoveWorld>(options, kMoveEvents);
   EXPECT_NE(found.find(what), std::string::npos) << found;

@@ -1,5 +1,5 @@
-// Slabs go from engine to engine while steps are in flight and processes die:
-// every order of events of a small instance, and random ones of a larger one.
+// Slabs move from engine to engine while steps are in flight and processes die:
+// every order of events of a small instance, and random orders of a larger one.
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ void Settle(World* world, const std::vector<Event>& path, Exploration* found) {
   if (!found->violation.empty()) found->path = path;
 }
 
-// A run of random events; the seed names it.
+// Runs random events, which the seed determines.
 Exploration Walk(const Options& options, uint32_t seed, uint32_t events) {
   std::mt19937 random(seed);
   Exploration found;
@@ -44,10 +44,10 @@ Exploration Walk(const Options& options, uint32_t seed, uint32_t events) {
   return found;
 }
 
-// Tries every order of events from the start of a world, each state once, at
-// most `most_states`. Worlds cannot be copied, so a state is reached again by
-// repeating the events that led to it; one run goes on from there until it
-// meets only states that are known.
+// Tries every order of events from the start of a world, with each state once
+// and at most `most_states` states. Worlds cannot be copied, so a state is
+// reached again by repeating the events that led to it. A run continues from
+// there until it meets only known states.
 Exploration Explore(const Options& options, uint64_t most_states) {
   return Explorer<World>(options, most_states).Run();
 }
@@ -90,7 +90,7 @@ TEST_F(ProtocolTest, EveryOrderOfAStepAndASleepEachIsSound) {
 }
 
 // One engine begins a step, the other wants more, and the daemon dies once,
-// after anything that it does; another takes over.
+// after any of its actions. Another daemon takes over.
 Options OneCrash() {
   Options options;
   options.deaths = 0;
@@ -104,7 +104,7 @@ TEST_F(ProtocolTest, EveryOrderOfAStepAndOneDeathOfTheDaemonIsSound) {
   ExpectSound(OneCrash());
 }
 
-// The second one dies while it takes over.
+// The second daemon dies while it takes over.
 TEST_F(ProtocolTest, EveryOrderOfTwoDeathsOfDaemonsIsSound) {
   Options options = OneCrash();
   options.crashes = 2;
@@ -119,8 +119,9 @@ TEST_F(ProtocolTest, EveryOrderOfDeathsOfAnEngineAndTheDaemonIsSound) {
   ExpectSound(options);
 }
 
-// A program takes an engine's place while its steps are in flight, and its pid:
-// the driver lists it for good once it has a context.
+// A program replaces an engine and keeps its pid while the engine's steps are
+// in flight. Once the program has a context, the driver lists that pid for
+// good.
 Options OneExec() {
   Options options;
   options.execs = true;
@@ -139,7 +140,8 @@ TEST_F(ProtocolTest, EveryOrderOfSuchAProgramAndADeathOfTheDaemonIsSound) {
   ExpectSound(options);
 }
 
-// About a million states: when the protocol has changed, not every day.
+// Explores about a million states, so it is run when the protocol has changed,
+// not every day.
 TEST_F(ProtocolTest, EveryOrderOfALongerStoryIsSound) {
   if (getenv("FINESERVE_PROTOCOL_LONG") == nullptr) {
     GTEST_SKIP() << "takes minutes; set FINESERVE_PROTOCOL_LONG=1";
@@ -176,7 +178,8 @@ TEST_F(ProtocolTest, RandomOrdersOfALargerInstanceAreSound) {
          static_cast<unsigned long long>(events));
 }
 
-// A checker that finds nothing must be able to find something, in time.
+// Expects that the checker finds a fault in time, because otherwise finding
+// none would prove nothing.
 #if !defined(FINESERVE_SANITIZED)
 
 TEST_F(ProtocolTest, WithoutTheStepFenceAWriteIntoAnothersSlabIsFound) {

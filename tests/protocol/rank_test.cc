@@ -1,6 +1,6 @@
 // Engines on several GPUs leave them and come back while daemons and processes
-// die and connections end: random orders of events, in which no step runs
-// without all of its ranks' memory, and after which each engine is on one side.
+// die and connections end, in random orders of events. No step runs without the
+// memory of all its ranks, and in the end each engine is on one side.
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -19,8 +19,7 @@ const uint32_t kRankWalks =
 #endif
 constexpr uint32_t kRankEvents = 1'500;
 
-// As many walks as it takes until each kind of move has happened that the
-// options allow.
+// Makes walks until each kind of move that the options allow has happened.
 void ExpectRanksSound(const RankOptions& options) {
   const bool may_undo = options.engines.size() > 1;
   uint64_t left = 0, returned = 0, steps = 0, undone = 0, let_go = 0;
@@ -33,7 +32,8 @@ void ExpectRanksSound(const RankOptions& options) {
     return left != 0 && returned != 0 && steps != 0 &&
            (undone != 0 || !may_undo) && (let_go != 0 || !options.by_need);
   };
-  // Those end only when engines that could not leave may be asked again.
+  // Walks with `by_need` end only when engines that could not leave may be
+  // asked again.
   const uint32_t walks = options.by_need ? kRankWalks / 6 : kRankWalks;
   EXPECT_EQ(Walk<RankWorld>(options, kRankEvents, walks, is_enough), "");
 }
@@ -57,7 +57,8 @@ TEST(RankProtocolTest, DaemonsOfRanksDie) {
   ExpectRanksSound({.engines = {{0, 1}, {1, 0}}, .room = 1, .crashes = 4});
 }
 
-// While a rank is out, comes back, or is back and its block pool is not.
+// A pool ends while a rank is out, while it comes back, or when it is back but
+// its block pool is not.
 TEST(RankProtocolTest, PoolsOfRanksEndWithTheirDaemons) {
   ExpectRanksSound({.crashes = 100, .loses_pools = true});
   ExpectRanksSound({.engines = {{0, 1}, {1, 2}, {2, 0}},
@@ -89,7 +90,8 @@ TEST(RankProtocolTest, AllOfItOnThreeGpus) {
                     .drops = 3});
 }
 
-// The engine on GPU 1 alone lacks what the other daemon's engine has there.
+// The engine that is only on GPU 1 lacks the room that the other daemon's
+// engine has there.
 TEST(RankProtocolTest, RoomOnASecondGpuIsLeftByIdleEngines) {
   ExpectRanksSound({.engines = {{0, 1}, {1}}, .room = 1, .by_need = true});
   ExpectRanksSound(
@@ -107,7 +109,8 @@ TEST(RankProtocolTest, DaemonsDieWhileOneAsksTheOtherForRoom) {
                     .by_need = true});
 }
 
-// A checker that finds nothing must be able to find something.
+// Expects that the checker finds a fault, because otherwise finding none would
+// prove nothing.
 void ExpectRankFault(const RankOptions& options, const std::string& what) {
   const std::string found = FirstFault<RankWorld>(options, kRankEvents);
   EXPECT_NE(found.find(what), std::string::npos) << found;

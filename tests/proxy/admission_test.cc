@@ -1,4 +1,4 @@
-// The seam to admission: its calls, and their times.
+// The interface to admission: its calls, and when they come.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -125,7 +125,7 @@ TEST_F(AdmissionTest, IsNotAskedWhereEnginesOnlyRead) {
   EXPECT_THAT(journal_.events(), ElementsAre("forward 1 to a", "done 1: 0+0"));
 }
 
-// The answer does not show when its first token came.
+// A whole answer does not show when its first token came.
 TEST_F(AdmissionTest, HearsOfAWholeAnswersEndAlone) {
   Peer client = Ask("x");
   Peer engine = a_.Accept();
@@ -191,7 +191,7 @@ TEST_F(SlowBodyTest, BodyThatComesByteByByteEndsWithItsTime) {
   client.Send(
       "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
       "\r\n");
-  // 20 s of bytes, well within the deadline of each piece.
+  // Sends bytes for 20 s, each well within the deadline of a piece.
   int sent = 0;
   while (sent < 200 && client.SendNow("x") == 1) {
     ++sent;

@@ -1,4 +1,4 @@
-// Replicas on two GPUs, and chats that go on.
+// Replicas on two GPUs, and chats that continue.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,8 @@ using process::Eventually;
 
 class AffinityTest : public ProxyTest {
  protected:
-  // "wide" has the engines w0 and w1 on two GPUs, whose daemons are away.
+  // Starts the proxy. "wide" has the engines w0 and w1 on two GPUs, whose
+  // daemons are away.
   void StartWide() {
     Start("", {},
           stage::FleetText()
@@ -29,7 +30,7 @@ class AffinityTest : public ProxyTest {
     ASSERT_TRUE(Eventually(
         [this] { return Get("/ready", /*admin=*/true).status() == 200; }));
   }
-  // Sends a prompt of so many bytes, and returns the engine that got it.
+  // Sends a prompt of `bytes` bytes, and returns the engine that got it.
   Listener* Send(size_t bytes, char of, const std::string& fields = "") {
     clients_.push_back(Client());
     clients_.back().Send(
@@ -43,17 +44,19 @@ class AffinityTest : public ProxyTest {
     engines_.back().ReceiveMessage();
     return at;
   }
-  // One turn of a chat, with its answer.
+  // Plays one turn of a chat, with its answer, and returns the engine that got
+  // it.
   Listener* Turn(size_t bytes, const std::string& fields = "") {
     Listener* const at = Send(bytes, 'x', fields);
-    // The next request comes by a connection of its own.
+    // The engine closes the connection, so the next request comes by a separate
+    // one.
     engines_.back().Send(
         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}");
     EXPECT_EQ(clients_.back().ReceiveMessage().status(), 200);
     return at;
   }
-  // The first turn of a chat, and other requests, which make its engine the
-  // one that runs more.
+  // Plays the first turn of a chat, and sends other requests, so that the
+  // chat's engine runs more than the other engine.
   Listener* BeginChat(size_t bytes, const std::string& fields = "") {
     Listener* const less = Send(bytes / 40, 'y');
     Listener* const its = Turn(bytes, fields);
@@ -78,7 +81,7 @@ TEST_F(AffinityTest, ChatStaysWhereItsHistoryIs) {
 TEST_F(AffinityTest, SessionStaysByItsName) {
   StartWide();
   const char kSession[] = "x-session-id: s1\r\n";
-  // Short ones, of which no block is hashed.
+  // The turns are so short that none of their blocks is hashed.
   Listener* const its = BeginChat(900, kSession);
   for (int turn = 0; turn < 8; ++turn) {
     EXPECT_EQ(Turn(900 - turn, kSession), its) << turn;

@@ -1,4 +1,4 @@
-// Load on two replicas of which one errs: its clients do not notice.
+// Load on two replicas, one of which errs. Its clients do not notice.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ class ErringEngineTest : public ProxyTest,
   static constexpr int kClients = 8;
   static constexpr int kRequests = 25;  // of each
 
-  // Number of one client's requests that were answered as they must be.
+  // Returns how many of one client's requests were answered correctly.
   int Right() {
     Peer client = Client();
     int right = 0;
@@ -63,7 +63,7 @@ TEST_P(ErringEngineTest, NoClientNoticesWhileAReplicaServes) {
   proxy_.reset();
 }
 
-// It may have kClients requests before the first error is known.
+// The engine may get kClients requests before the first error is known.
 constexpr int kFew = 8 + 16;
 
 INSTANTIATE_TEST_SUITE_P(

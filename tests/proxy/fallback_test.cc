@@ -143,7 +143,7 @@ TEST_F(FallbackTest, EndpointThatLeadsBackEndsTheCircle) {
   EXPECT_THAT(answer.body, HasSubstr("answers with status 508"));
 }
 
-// Its error says nothing to the client while another can answer.
+// A client does not see an engine's error while another engine can answer.
 TEST_F(FallbackTest, EngineThatErrsIsReplaced) {
   b_.Close();
   ThreadedEngine errs(&a_, Manner::kErrs);
@@ -196,7 +196,7 @@ TEST_F(FallbackTest, HttpsEndpointMustHaveAValidCertificate) {
   engine.Send(Plain(kAnswered));
   EXPECT_EQ(client.ReceiveMessage().body, kAnswered);
   engine.Close();
-  // Another name than the certificate's, and an authority that is not trusted.
+  // A name that is not the certificate's, and an authority that is not trusted.
   EXPECT_EQ(ask("127.0.0.1", Path("tls.pem")).ReceiveMessage().status(), 503);
   EXPECT_THAT(proxy_->Stderr(), HasSubstr("TLS with 127.0.0.1 failed"));
   EXPECT_EQ(ask("localhost", "/dev/null").ReceiveMessage().status(), 503);

@@ -17,8 +17,8 @@ using ::testing::StartsWith;
 
 class FaultTest : public ProxyTest {
  protected:
-  // The next engine to get a request sends this and closes. Returns true if
-  // that is engine a.
+  // Lets the next engine that gets a request send `bytes` and close. Returns
+  // true if that is engine a.
   bool Failing(const std::string& bytes) {
     EXPECT_TRUE(Eventually([this] { return !a_.IsQuiet() || !b_.IsQuiet(); }));
     const bool is_a = !a_.IsQuiet();
@@ -69,7 +69,7 @@ TEST_F(FaultTest, StreamOfADeadEngineEndsWithAnErrorEvent) {
   EXPECT_THAT(stream.client.ReceiveChunk(),
               StartsWith("data: {\"error\":{\"message\":"));
   EXPECT_EQ(stream.client.Receive(5), kLastChunk);
-  // The connection stays usable, and so do others.
+  // The connection stays usable, and so do other connections.
   stream.client.Send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(stream.client.ReceiveMessage().status(), 200);
   other.engine.Send(Chunk("data: 2\n\n") + kLastChunk);
@@ -290,7 +290,8 @@ TEST_F(FaultTest, RequestThatComesBackIsRefused) {
   EXPECT_EQ(client.ReceiveMessage().status(), 200);
 }
 
-// They would be the next client's answer, and shift all later ones.
+// Such bytes would become the next client's answer, and shift all later
+// answers.
 TEST_F(FaultTest, BytesThatAnEngineSendsUnaskedReachNoClient) {
   Start();
   Peer client = Client(Post("/v1/completions", R"({"model":"code"})"));

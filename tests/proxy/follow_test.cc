@@ -27,7 +27,7 @@ class FollowTest : public ProxyTest {
  protected:
   std::string LogPath() const { return folder_ + "/access.log"; }
 
-  // A chat that an engine answers; gives what the engine was sent.
+  // Sends a chat that an engine answers; returns what the engine received.
   Peer::Message Chat(const std::string& fields = "") {
     Peer client = Client(Post("/v1/chat/completions", kChat, fields));
     Peer engine = AcceptChat();

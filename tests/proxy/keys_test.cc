@@ -36,7 +36,8 @@ class KeysTest : public ProxyTest {
     return client.ReceiveMessage();
   }
   json Usage() { return json::parse(GetWithKey("/v1/usage").body); }
-  // Sends a chat that an engine answers by `answer`.
+  // Sends a chat that an engine answers with `answer`; returns what the client
+  // received.
   Peer::Message Chat(const std::string& answer, const char* body = kChat) {
     Peer client = Client(Post("/v1/chat/completions", body, kAlices));
     Peer engine = AcceptChat();
@@ -171,7 +172,7 @@ struct Seen {
   std::atomic<int> sent{0}, answered{0};
 };
 
-// Asks until `ends`, by a new connection after each kill.
+// Sends requests until `ends`, over a new connection after each kill.
 void AskUntil(const std::atomic<uint16_t>& port, const std::atomic<bool>& ends,
               Seen* seen) {
   while (!ends) {
@@ -212,7 +213,7 @@ TEST_F(KeysTest, CountsStayRightWhileTheProxyIsKilled) {
   const int requests = usage["requests"], output = usage["output_tokens"];
   EXPECT_GE(requests, seen.answered);
   EXPECT_LE(requests, seen.sent);
-  // Each kill catches at most the requests of all clients.
+  // Each kill interrupts at most one request of each client.
   EXPECT_LE(requests, seen.answered + 4 * kills);
   EXPECT_GE(output, seen.answered);
   EXPECT_LE(output, a.requests() + b.requests());

@@ -94,7 +94,7 @@ TEST_F(LimitTest, LargeBodiesShareABudgetAndSmallOnesDoNotNeedIt) {
       Client(Post("/v1/completions", R"({"model":"code","prompt":"x"})"));
   Peer engine = c_.Accept();
   EXPECT_EQ(engine.ReceiveMessage().body, R"({"model":"code","prompt":"x"})");
-  // The engine has the whole body, and the budget has its part again.
+  // The engine now has the whole body, and the budget has got its part back.
   first.Send(large.substr(body));
   Peer other = c_.Accept();
   EXPECT_THAT(other.ReceiveMessage().body, EndsWith("xxx\"}"));
@@ -121,7 +121,8 @@ TEST_F(LimitTest, KeysAreAskedForWhereModelsAre) {
   EXPECT_EQ(engine.ReceiveMessage().Field("authorization"), "");
 }
 
-// A stranger's SLO would be missed, which is counted.
+// If a stranger's SLO were used, it would be missed, and the miss would be
+// counted.
 TEST_F(LimitTest, OnlyTrustedKeysSayHowTheyAreServed) {
   WriteFile(folder_ + "/keys", "sk-1\nsk-2 trusted\n");
   const std::string keys = "keys = \"" + folder_ + "/keys\"\n";
@@ -179,7 +180,7 @@ TEST_F(LimitTest, PagesOfListedOriginsMayAsk) {
   const Peer::Message may_not = preflight("Origin: http://other\r\n");
   EXPECT_EQ(may_not.status(), 401);
   EXPECT_EQ(may_not.Field("access-control-allow-origin"), "");
-  // Without a key, it brings no body for an engine.
+  // Without a key, a request may bring no body for an engine.
   const Peer::Message large = preflight(origin + "Content-Length: 1000000\r\n");
   EXPECT_EQ(large.status(), 413);
   // The page reads errors, too.
@@ -215,7 +216,8 @@ TEST_F(LimitTest, OddRequestsThatHttpAllowsAreServed) {
   EXPECT_THAT(encoded.body, HasSubstr("without Content-Encoding"));
 }
 
-// A page of that name, in an operator's browser, would read everything.
+// Otherwise a page of that name, opened in an operator's browser, could read
+// everything.
 TEST_F(LimitTest, AdminPortAnswersToNoStrangersName) {
   Start("admin_names = [\"gpu1.example.org\"]\n");
   const auto ask = [&](const std::string& path, const std::string& host) {
@@ -234,7 +236,7 @@ TEST_F(LimitTest, AdminPortAnswersToNoStrangersName) {
   EXPECT_EQ(ask("/metrics", "gpu1.example.org").status(), 200);
 }
 
-// Anthropic's clients send x-api-key; some send a token of theirs beside it.
+// Anthropic's clients send x-api-key; some of them also send a token.
 TEST_F(LimitTest, AnthropicsPathsTakeTheirOwnFieldForTheKey) {
   WriteFile(folder_ + "/keys", "sk-1\n");
   Start("keys = \"" + folder_ + "/keys\"\n");
@@ -288,7 +290,7 @@ TEST_F(LimitTest, HeaderBombsAreCut) {
   EXPECT_EQ(Get("/health").status(), 200);
 }
 
-// Lines between chunks, and fields behind them, are no body that is counted.
+// Lines between chunks, and fields after the chunks, are not counted as body.
 TEST_F(LimitTest, LinesOfChunksWithoutAnEndAreCut) {
   Start();
   for (const char* begin : {"1;", "0\r\nX: "}) {
@@ -308,8 +310,8 @@ TEST_F(LimitTest, ProbesHaveNoLargeBodies) {
   EXPECT_EQ(client.ReceiveMessage().status(), 413);
 }
 
-// A body is refused by its announced length, before it is sent. A client that
-// sends it anyway can still read the reason.
+// A body is refused because of its announced length, before it is sent. A
+// client that sends it anyway can still read the reason.
 TEST_F(LimitTest, BodyOf100MegabytesIsRefusedAndReadable) {
   Start();
   Peer client = Client(
@@ -357,7 +359,8 @@ TEST_F(LimitTest, OneConnectionTooManyGetsAnError) {
       process::Eventually([this] { return Get("/health").status() == 200; }));
 }
 
-// Each costs the proxy a socket and little memory until its first byte.
+// Until its first byte, each connection costs the proxy a socket and little
+// memory.
 TEST_F(LimitTest, TenThousandIdleConnectionsAreHeld) {
   constexpr size_t kConnections = 10'000;
   rlimit limit;

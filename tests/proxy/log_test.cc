@@ -1,5 +1,5 @@
-// Ends of engines' logs on the admin port, beside an fsctl up that the test
-// plays.
+// The last lines of engines' logs on the admin port, beside an fsctl up that
+// the test plays.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,8 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Its door says where the engine's log is. It answers when Turn is called.
+// An fsctl up whose door says where the engine's log is. It answers when Turn
+// is called.
 class PlayedUp {
  public:
   PlayedUp(const std::string& folder, const std::string& fleet_path,
@@ -54,7 +55,8 @@ class LogTest : public ProxyTest {
     ends_ = true;
     if (thread_.joinable()) thread_.join();
   }
-  // An fsctl up, of this fleet unless another is given, that runs `engine`.
+  // Starts an fsctl up that runs `engine`, for this fleet unless another is
+  // given.
   void StartUp(const std::string& engine, std::string fleet_path = "") {
     if (fleet_path.empty()) fleet_path = folder_ + "/fleet.toml";
     up_ = std::make_unique<PlayedUp>(folder_, fleet_path, engine, log_path());
@@ -63,7 +65,7 @@ class LogTest : public ProxyTest {
     });
   }
   std::string log_path() const { return folder_ + "/a.log"; }
-  // Asks again where a machine under load kept the door from its answer.
+  // Asks again if the door could not answer in time on a machine under load.
   Peer::Message Log(const std::string& engine) {
     Peer::Message answer;
     process::Eventually([&] {

@@ -17,15 +17,15 @@ constexpr char kExact[] =
     R"(fineserve_prompts_total{model="m",tokens="exact"})";
 constexpr char kFallback[] =
     R"(fineserve_prompts_total{model="m",tokens="fallback"})";
-// The estimate for the prompt's 8 bytes.
+// The estimate for a prompt of 8 bytes.
 constexpr uint32_t kEstimate = 2;
 
 class PromptCountTest : public AdmissionSite {
  protected:
   PromptCountTest() : AdmissionSite(/*counts_prompts=*/true) {}
 
-  // The prompt tokens that admission got with the newest request; 0: it was not
-  // asked.
+  // Returns the prompt tokens that admission got with the newest request; 0 if
+  // it was not asked.
   uint32_t CountedTokens() {
     const auto requests = journal_.requests();
     return requests.empty() ? 0 : requests.back().prompt_tokens;
@@ -88,7 +88,8 @@ TEST_F(PromptCountTest, LongListOfTokensIsPassedOver) {
   engine.Send(Plain(R"({"count":100000,"tokens":[)" + tokens + "1]}"));
   client.ReceiveMessage();
   EXPECT_EQ(CountedTokens(), 100'000u);
-  // The answer was read to its end, so the connection serves the next but one.
+  // The answer was read to its end, so the next request but one uses this
+  // connection.
   for (Listener* at : {&b_, static_cast<Listener*>(nullptr)}) {
     Peer next = Ask("refuse");
     Peer other = at != nullptr ? at->Accept() : Peer(driver::Descriptor());
@@ -123,7 +124,8 @@ TEST_F(PromptCountTest, EngineThatDoesNotListenIsNotWaitedFor) {
   EXPECT_EQ(CountedTokens(), kEstimate);
 }
 
-// The SLO counts from the request's arrival, however long counting took.
+// The SLO counts from the request's arrival, however long it took to count the
+// prompt.
 TEST_F(PromptCountTest, SlowEngineIsLeftAloneAfterItsTime) {
   const uint64_t before = clock_.NowNs();
   Peer client = Ask("refuse");

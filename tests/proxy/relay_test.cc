@@ -54,7 +54,7 @@ TEST_F(RelayTest, EngineGetsItsModelsNameInsteadOfAnAlias) {
             R"({"prompt":"chat-latest","model" : "chat" })");
   engine.Send(Plain("{}"));
   EXPECT_EQ(client.ReceiveMessage().status(), 200);
-  // One that is read beside the loop.
+  // A request that is read outside the event loop.
   const std::string prompt(1 << 20, 'x');
   client.Send(Post("/v1/completions",
                    R"({"model":"chat-latest","prompt":")" + prompt + "\"}"));
@@ -75,8 +75,8 @@ TEST_F(RelayTest, RequestWithoutAnIdIsGivenOne) {
   EXPECT_EQ(client.ReceiveMessage().Field("x-request-id"), id);
 }
 
-// The engine sends its next piece only after the client has read the last one:
-// a proxy that holds a byte back runs into the bound.
+// The engine sends its next piece only after the client has read the last one,
+// so a proxy that holds a byte back runs into the time limit.
 TEST_F(RelayTest, StreamArrivesPieceByPiece) {
   Start();
   Peer client = Client(Post("/v1/chat/completions", kStream));
@@ -87,7 +87,7 @@ TEST_F(RelayTest, StreamArrivesPieceByPiece) {
   EXPECT_EQ(client.ReceiveChunk(), "data: 1\n\n");
   for (int i = 0; i < 50; ++i) {
     const std::string event = "data: {\"n\":" + std::to_string(i) + "}\n\n";
-    // Cut inside the event: where events end does not matter.
+    // Cuts inside the event, because it does not matter where events end.
     engine.Send(Chunk(event.substr(0, 5)));
     ASSERT_EQ(client.ReceiveChunk(), event.substr(0, 5));
     engine.Send(Chunk(event.substr(5)));
@@ -226,8 +226,8 @@ uint64_t ResidentBytes(pid_t pid) {
   return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// The kernel's buffers fill up, and then the engine has to wait: the proxy
-// holds what one read gave, not the stream.
+// When the kernel's buffers are full, the engine has to wait. The proxy holds
+// what one read gave, not the stream.
 TEST_F(RelayTest, SlowReaderHoldsUpTheEngineNotTheMemory) {
   Start();
   Peer client = Client(Post("/v1/completions", R"({"model":"code"})"));
@@ -240,7 +240,7 @@ TEST_F(RelayTest, SlowReaderHoldsUpTheEngineNotTheMemory) {
   client.ReceiveUntil("\r\n\r\nx");
   const uint64_t before = ResidentBytes(proxy_->pid());
   size_t sent = 1;
-  // Send until nothing more is taken for as long as the proxy needs to answer
+  // Sends until nothing is taken for as long as the proxy needs to answer
   // another client.
   for (size_t last = 1; last != sent;) {
     last = sent;

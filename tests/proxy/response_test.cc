@@ -25,13 +25,14 @@ class ResponseTest : public ProxyTest {
     Peer client = Client(request);
     return client;
   }
-  // The next request to this engine is answered so.
+  // Answers the next request to this engine with `answer`, and returns the head
+  // of that request.
   static std::string Answer(Peer* engine, const std::string& answer) {
     std::string head = engine->ReceiveMessage().head;
     engine->Send(answer);
     return head;
   }
-  // Reads the response of c, which the proxy then knows to be c's.
+  // Reads the response of engine c, which the proxy then knows to be c's.
   void FindAtC() {
     Peer client = Ask(kGet);
     a_peer_ = a_.Accept();
@@ -84,7 +85,7 @@ TEST_F(ResponseTest, CancelReachesEachEngineWithItsBody) {
   a.Send(kNotFound);
   Peer b = b_.Accept();
   EXPECT_EQ(b.ReceiveMessage().body, "body");
-  // vLLM's words about a response that does not run in the background.
+  // vLLM says this about a response that does not run in the background.
   b.Send("HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno");
   const Peer::Message answer = client.ReceiveMessage();
   EXPECT_EQ(answer.status(), 400);
@@ -103,7 +104,7 @@ TEST_F(ResponseTest, OneThatNoEngineHasIsNotFound) {
   EXPECT_THAT(answer.body, HasSubstr("no engine has the response resp_1"));
 }
 
-// The response may exist: a client that gets 404 would never ask again.
+// The response may exist, and a client that gets 404 would never ask again.
 TEST_F(ResponseTest, EngineThatDoesNotAnswerMayHaveIt) {
   Start();
   b_.Close();

@@ -1,4 +1,5 @@
-// Clients that take their answers in drops: their places are not kept forever.
+// Clients that read their answers very slowly: their places are not kept
+// forever.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +24,7 @@ class SlowClientTest : public AdmissionSite {
   SlowClientTest() : AdmissionSite(false, ShortClientPatience()) {}
 };
 
-// It takes something all the time, but less than the least rate.
+// The client reads something all the time, but less than the least rate.
 TEST_F(SlowClientTest, AnswerThatIsTakenInDropsIsCutOff) {
   Peer client = Peer::To(port_, /*room=*/4096);
   ASSERT_TRUE(client.is_open());

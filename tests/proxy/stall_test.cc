@@ -1,6 +1,6 @@
-// A proxy and a daemon of which either may stop for a while and go on, as a
-// machine that swaps, a debugger or a suspended laptop lets it. No request may
-// wait forever, and the books of both must agree in the end.
+// A proxy and a daemon, either of which may stop for a while and continue, as
+// on a machine that swaps, in a debugger or on a suspended laptop. No request
+// may wait forever, and the books of both must agree in the end.
 
 #include <gtest/gtest.h>
 
@@ -38,8 +38,8 @@ config::Fleet OneEngine() {
   return fleet;
 }
 
-// One of the two ends, which may be stopped. Its messages are kept, as a socket
-// keeps them.
+// One of the two ends, which may be stopped. Its messages are kept, as in a
+// socket.
 struct End {
   std::deque<std::string> incoming;
   uint64_t stalled_until_ns = 0;
@@ -64,8 +64,8 @@ class StallTest : public ::testing::Test {
     end->stalled_until_ns = clock_.NowNs() + ns;
     end->was_stalled = true;
   }
-  // True if `end` runs now. It may first do what time tells it to do and only
-  // then read what has come: another thread reads sockets for it.
+  // True if `end` runs now. It may first do what is due by time and only then
+  // read what has come, because another thread reads sockets for it.
   bool Runs(const End& end) const {
     return clock_.NowNs() >= end.stalled_until_ns;
   }
@@ -128,7 +128,8 @@ class StallTest : public ::testing::Test {
     if (Runs(proxy_)) RunProxy(takes_more);
     if (Runs(daemon_)) RunDaemon();
   }
-  // Number of requests that wait or run by the daemon's books.
+  // Returns the number of requests that wait or run according to the daemon's
+  // books.
   uint64_t InBooks() {
     service_->Handle("fsctl", wire::Encode(0, 0, wire::RequestsQueryT()));
     return books_;
@@ -171,7 +172,7 @@ TEST_F(StallTest, EveryRequestIsDecidedOnceWhicheverSideStopsForAWhile) {
     Stall(Between(0, 1) == 0 ? &proxy_ : &daemon_,
           Between(500 * kMsNs, 10'000 * kMsNs));
     while (!Runs(proxy_) || !Runs(daemon_)) Step(/*takes_more=*/true);
-    // An answer takes 4 s at most, and 4 run together.
+    // An answer takes at most 4 s, and 4 answers run at the same time.
     const uint64_t patience = submitted_ * kLongAnswerNs / kStepNs;
     for (uint64_t n = 0; n < patience; ++n) {
       if (told_.size() == submitted_ && runs_until_.empty()) break;

@@ -1,4 +1,4 @@
-// Clients that speak TLS: curl, and ones that do not behave.
+// Clients that speak TLS: curl, and clients that misbehave.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ class TlsTest : public ProxyTest {
   std::string Path(const std::string& name) const {
     return folder_ + "/" + name;
   }
-  // NAME.pem and NAME.key, of "localhost".
+  // Makes NAME.pem and NAME.key for "localhost".
   void MakeCertificate(const std::string& name) {
     const Finished made = RunToEnd(
         {"/usr/bin/openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",

@@ -1,5 +1,5 @@
 // Viewers of the page: how many there may be, what they are sent, and what
-// becomes of those that do not read.
+// happens to viewers that do not read.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class ViewerTest : public AdmissionSite {
     peer.Send(verb + " " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
     return peer.ReceiveMessage();
   }
-  // A viewer whose first frame has come.
+  // Returns a viewer whose first frame has come.
   Peer Look() {
     Peer viewer = Admin();
     viewer.Send("GET /frames HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -106,11 +106,11 @@ TEST_F(ViewerTest, ThoseBeyondTheLimitAreRefusedUntilOneLeaves) {
 }
 
 TEST_F(ViewerTest, AViewerThatDoesNotReadIsDropped) {
-  // It has room for little, so that it soon takes nothing more.
+  // The viewer has little room, so it soon takes nothing.
   Peer viewer = Peer::To(AdminPort(), /*room=*/4096);
   ASSERT_TRUE(viewer.is_open());
   viewer.Send("GET /frames HTTP/1.1\r\nHost: x\r\n\r\n");
-  // The connection that asks is one itself.
+  // The connection that asks counts as one.
   const auto is_dropped = [&] { return Metric("fineserve_connections") < 2; };
   ASSERT_TRUE(process::Eventually([&] { return !is_dropped(); }));
   // Every request that ends changes the frame.

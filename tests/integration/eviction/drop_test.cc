@@ -1,5 +1,5 @@
-// Two equal replicas on two GPUs, of which one drops its parameters and reads
-// the other's (fsctl drop, restore).
+// Two equal replicas on two GPUs, one of which drops its parameters and reads
+// those of the other replica (fsctl drop, restore).
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -19,8 +19,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// 40 MiB of weights are 1 MiB of small tensors and four of 9.75 MiB, in
-// granules of 2 MiB.
+// 40 MiB of weights are 1 MiB of small tensors and four tensors of 9.75 MiB,
+// each of which takes 10 MiB in granules of 2 MiB.
 constexpr uint64_t kDropped = 4 * 10 * kMiB;
 
 class DropTest : public SharingSite {
@@ -67,7 +67,8 @@ class DropTest : public SharingSite {
     EXPECT_EQ(done.code, 1) << done.out << done.err;
     return done.err;
   }
-  // A daemon that has just started may not know its engine yet.
+  // Repeats the command until it succeeds, because a daemon that has just
+  // started may not know its engine yet.
   void DoOnceItCan(int gpu, const std::string& command) {
     EXPECT_TRUE(Eventually([&] { return Order(gpu, command).code == 0; }))
         << Order(gpu, command).err;
@@ -83,13 +84,15 @@ class DropTest : public SharingSite {
   bool HasDropped(int gpu) {
     return ExplainOf(gpu).find("dropped: ") != std::string::npos;
   }
-  // Each drops half, and reads the other's.
+  // Each engine drops half of its parameters, and reads that half from the
+  // other engine.
   void DropHalves() {
     EXPECT_THAT(Do(0, "drop", "20MiB"), HasSubstr("chat: dropped 20 MiB"));
     EXPECT_THAT(Do(1, "drop", "15MiB"), HasSubstr("chat: dropped 20 MiB"));
   }
   uint64_t Free(int gpu) { return FreeBytes(*engines_[gpu]); }
-  // It tells the truth about each, and nothing is left behind.
+  // Expects that both engines have their own parameters again, that fsctl says
+  // so, and that no memory is left over.
   void ExpectOwnCopies(uint64_t free_0, uint64_t free_1) {
     for (const int gpu : {0, 1}) {
       EXPECT_TRUE(Eventually([&] { return !HasDropped(gpu); }));
@@ -101,12 +104,13 @@ class DropTest : public SharingSite {
     EXPECT_TRUE(Eventually([&] { return IsAbout(Free(0), free_0); }));
     EXPECT_TRUE(Eventually([&] { return IsAbout(Free(1), free_1); }));
   }
-  // An engine that serves on in the pool of a daemon that has died keeps its
-  // slabs beside the next one's.
+  // Tolerates a difference, because an engine that still serves in a dead
+  // daemon's pool keeps its slabs beside the next daemon's pool.
   static bool IsAbout(uint64_t free, uint64_t wanted) {
     return free + kDropped / 2 > wanted && free < wanted + kDropped / 2;
   }
-  // The daemon's first kernel takes memory of its GPU.
+  // Makes each daemon start its first kernel, because that takes memory of its
+  // GPU.
   void WarmUp() {
     for (const int gpu : {0, 1}) {
       Do(gpu, "evict");
@@ -136,7 +140,8 @@ TEST_F(DropTest, DroppedBytesAreFreeAndContentsStay) {
   EXPECT_THAT(Refused(0, "restore"), HasSubstr("has dropped no parameters"));
 }
 
-// Each read of all weights is before, across or after a change of mappings.
+// Each read of all weights happens before, across or after a change of
+// mappings.
 TEST_F(DropTest, ReadsGoOnDuringDropsAndRestores) {
   StartAll();
   for (int round = 0; round < 10; ++round) {
@@ -150,7 +155,7 @@ TEST_F(DropTest, ReadsGoOnDuringDropsAndRestores) {
   }
 }
 
-// It may read its own parameters until it ends.
+// The work may read the engine's own parameters until it ends.
 TEST_F(DropTest, NothingIsDroppedUnderWorkThatDoesNotEnd) {
   StartAll();
   ASSERT_THAT(engines_[0]->Ask("stall"), HasSubstr("ok"));
@@ -162,7 +167,7 @@ TEST_F(DropTest, NothingIsDroppedUnderWorkThatDoesNotEnd) {
   VerifyBoth();
 }
 
-// Which of the two, fsctl chooses.
+// fsctl chooses which of the two replicas drops.
 TEST_F(DropTest, WithoutAGpuOneOfTheTwoDrops) {
   StartAll();
   EXPECT_THAT(Fsctl({"drop", "chat"}).out, HasSubstr("chat: dropped 40 MiB"));
@@ -183,7 +188,8 @@ TEST_F(DropTest, SlipOfAnEnginesNameIsCorrected) {
   }
 }
 
-// It may be written by its lender alone, once no other reads it.
+// Only its lender may write a parameter, and only once no other engine reads
+// it.
 TEST_F(DropTest, WriteToWhatIsReadFailsAndHarmsNoOther) {
   StartAll();
   Do(0, "drop");
@@ -226,7 +232,8 @@ TEST_F(DropTest, EachDropsHalfAndReadsTheOthers) {
   EXPECT_THAT(wrong.err, HasSubstr("--most much: not a size, such as 8GiB"));
 }
 
-// Neither waits for the other: each has its own again first.
+// Neither eviction waits for the other, because each engine first gets its own
+// parameters back.
 TEST_F(DropTest, TwoThatReadEachOthersLeaveAtOnce) {
   StartAll();
   for (int round = 0; round < 3; ++round) {
@@ -340,7 +347,7 @@ TEST_F(DropTest, ParametersAreWrittenOnceBothHaveTheirOwn) {
   VerifyBoth();
 }
 
-// A reader that does not answer reads on.
+// A reader that does not answer may still read.
 TEST_F(DropTest, ParametersAreNotWrittenWhileAStoppedProcessReadsThem) {
   StartAll();
   Do(0, "drop");
@@ -371,7 +378,7 @@ TEST_F(DropTest, ReaderWithoutRoomReadsOn) {
   Verify(0);
 }
 
-// Another engine's KV on the reader's GPU.
+// The pool takes what was dropped, for another engine's KV on the reader's GPU.
 TEST_F(DropTest, PoolGrowsByWhatWasDropped) {
   Set("EMUCUDA_MEMORY", "768MiB");
   StartDaemonOf(0, {"--pool", "auto", "--reserve", "384MiB", "--headroom",
@@ -395,7 +402,8 @@ TEST_F(DropTest, PoolGrowsByWhatWasDropped) {
   EXPECT_TRUE(Eventually([&] { return fits(most + 152); }))
       << most << daemons_[0]->Stderr();
   VerifyBoth();
-  // The slabs of the last engine are zeroed before they can leave the pool.
+  // Retries, because the slabs of the last engine are zeroed before they can
+  // leave the pool.
   DoOnceItCan(0, "restore");
   VerifyBoth();
 }
@@ -414,7 +422,8 @@ TEST_F(DropTest, DaemonsThatDieAfterADropChangeNothing) {
   }
 }
 
-// Wherever in a drop or a restore somebody dies: each takes some milliseconds.
+// Kills engines and daemons at different points of a drop or a restore, each of
+// which takes some milliseconds.
 TEST_F(DropTest, DeathsInTheMiddleLoseNothing) {
   StartAll();
   WarmUp();
@@ -422,7 +431,8 @@ TEST_F(DropTest, DeathsInTheMiddleLoseNothing) {
   for (uint32_t round = 0; round < 24; ++round) {
     const bool restores = round / 4 % 2 == 1;
     if (restores) DoOnceItCan(0, "drop");
-    // In every third round the other one reads half of these.
+    // In every third round of drops, the other engine first drops half of its
+    // parameters, and reads that half from this engine.
     if (!restores && round % 3 == 0) {
       EXPECT_TRUE(
           Eventually([&] { return Order(1, "drop", "20MiB").code == 0; }));

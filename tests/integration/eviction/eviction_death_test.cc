@@ -1,7 +1,7 @@
-// kill -9 and SIGSTOP again and again, at any moment of an engine's way to the
-// host and back: of the daemon, whose parent keeps its pool, of the engine, and
-// of fsctl. Each time the memory has the right contents, and no byte is lost. A
-// run of the tests has a few of them; FINESERVE_MOVE_KILLS and
+// Repeats kill -9 and SIGSTOP at any moment of an engine's move to the host and
+// back. The victim is the daemon, whose parent keeps its pool, the engine, or
+// fsctl. Each time the memory has the right contents, and no byte is lost. A
+// run of the tests does only a few of them; FINESERVE_MOVE_KILLS and
 // FINESERVE_MOVE_STALLS set other numbers.
 
 #include <gmock/gmock.h>
@@ -46,7 +46,8 @@ class EvictionDeathTest : public SharingSite {
                              : static_cast<pid_t>(Table().daemon_pid);
   }
 
-  // At random in the middle of a move, or shortly after it.
+  // Starts a move, and returns at a random moment in the middle of it or
+  // shortly after it.
   std::unique_ptr<Process> BeginMove(Victim victim, pid_t* pid) {
     auto fsctl =
         LaunchProgram({"fsctl", to_host_ ? "evict" : "activate", "chat"});
@@ -82,8 +83,8 @@ class EvictionDeathTest : public SharingSite {
     fsctl->Wait();
   }
 
-  // The engine computes wherever its memory is; half of the time it then writes
-  // memory that has to leave again.
+  // Expects that the engine computes correctly, wherever its memory is. Half of
+  // the time it then writes memory, which must leave again.
   void ExpectAllRight() {
     ASSERT_THAT(other_->Ask("verify"), HasSubstr("ok verified"));
     if (random_() % 4 == 0) return;  // it may be on the host

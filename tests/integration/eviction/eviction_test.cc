@@ -1,6 +1,6 @@
 // Engines whose weights leave the GPU and come back (fsctl evict, activate).
-// The stock engine is bound to the driver's symbols, so all that it launches
-// comes through those that the shim exports.
+// The stock engine is bound to the driver's symbols, so all its launches go
+// through the symbols that the shim exports.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 class EvictionTest : public EvictionSite {
  protected:
-  // With a view, of whose blocks none is used yet.
+  // Starts an engine with a view, none of whose blocks is used yet.
   std::unique_ptr<Process> StartEvictableView(const std::string& name) {
     auto engine = LaunchPreloaded(
         {"view_engine", "--page", "33792", "--before", "4MiB"},
@@ -87,9 +87,9 @@ TEST_F(EvictionTest, EnginesShowWhatCouldLeave) {
   EXPECT_TRUE(says(kResidentBytes));
 }
 
-// Weights that did not change are copied once, and what several engines have
-// equal is held once. The copies stay for the next eviction, and end with the
-// last engine that has them.
+// Weights that did not change are copied once, and contents that several
+// engines share are held once. The copies stay for the next eviction, and are
+// freed with the last engine that has them.
 TEST_F(EvictionTest, EqualContentsAreCopiedOnceAndHeldOnce) {
   const auto daemon = StartDaemon();
   auto chat = StartEvictable("chat");
@@ -130,7 +130,7 @@ TEST_F(EvictionTest, EngineWhoseCopyHasChangedEndsWithOneLine) {
   EXPECT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
 }
 
-// If the gate let it through it would read memory that is not there.
+// If the gate let the copy through, it would read memory that is not there.
 TEST_F(EvictionTest, CopyBehindTheClosedGateBringsTheMemoryBack) {
   const auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat");
@@ -207,8 +207,8 @@ TEST_F(EvictionTest, CopyOfAnEngineThatWasKilledIsGone) {
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
-// The shim runs the block pool of an engine that begins steps. It still knows
-// so when the view is back and no step has begun in it.
+// If an engine begins steps, the shim runs its block pool. It still knows this
+// when the view is back and no step has begun since.
 TEST_F(EvictionTest, EngineOfStepsLeavesAgainBeforeItsNextStep) {
   const auto daemon = StartDaemon();
   const auto chat = StartEvictableView("chat");
@@ -229,7 +229,8 @@ TEST_F(EvictionTest, EngineThatBeginsItsFirstStepWhenItIsAskedLeaves) {
   EXPECT_EQ(fsctl->Wait(), 0) << fsctl->Stderr();
 }
 
-// As with a thread that was busy waking the engine for something else.
+// Like a waiting thread that was still busy waking the engine for another
+// reason.
 TEST_F(EvictionTest, EngineThatWaitsOnlyAfterItWasAskedIsWokenAtOnce) {
   const auto daemon = StartDaemon();
   const auto chat = StartEvictableView("chat");
@@ -279,8 +280,9 @@ TEST_F(EvictionTest, EngineThatWasNotStartedForItIsRefused) {
   EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
 }
 
-// No engine leaves in vain, so the daemon has to learn how much would come
-// free: this one has allocated nearly all of it since it came.
+// No engine is evicted in vain, so the daemon must learn how much memory an
+// eviction would free. This engine allocated nearly all of its memory after it
+// had connected.
 TEST_F(EvictionTest,
        EngineThatHasGrownSinceItCameLeavesForOneThatNeedsAllOfIt) {
   constexpr uint64_t kContext = 16 * kMiB;

@@ -1,5 +1,6 @@
 // Engines of several processes that have each other's memory open by CUDA's
-// legacy IPC, as ranks do: this memory leaves the GPU with them and comes back.
+// legacy IPC, as ranks do. This memory leaves the GPU and comes back with its
+// engine.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -26,14 +27,15 @@ class SharedEngineTest : public SharingSite {
     of_first_ = Open(*second_, HandleOf(*first_));
     of_second_ = Open(*first_, HandleOf(*second_));
   }
-  // Each writes its own memory and the other's.
+  // Each process writes its own memory and the other's.
   void WriteAll(uint32_t value) {
     Poke(*first_, At(*first_), value);
     Poke(*second_, of_first_ + 4, value + 1);
     Poke(*second_, At(*second_), value + 2);
     Poke(*first_, of_second_ + 4, value + 3);
   }
-  // Each sees all that was written, in both memories.
+  // Expects that each process sees everything that was written, in both
+  // memories.
   void ExpectAll(uint32_t value) {
     for (const uint64_t offset : {0, 4}) {
       const uint32_t more = offset / 4;
@@ -47,7 +49,8 @@ class SharedEngineTest : public SharingSite {
     EXPECT_THAT(first_->Ask("verify"), HasSubstr("ok verified"));
     EXPECT_THAT(second_->Ask("verify"), HasSubstr("ok verified"));
   }
-  // One that has lost what it had open must end by itself.
+  // Expects that an engine which has lost memory that it had open ends by
+  // itself.
   static void ExpectEnds(Process* engine) {
     engine->Tell("verify");
     EXPECT_NE(engine->Wait(), 0);
@@ -90,7 +93,8 @@ TEST_F(SharedEngineTest, CallOfOneBringsBothBack) {
   }
 }
 
-// It is not closed with them, and may write at any time.
+// The gate of the other engine is not closed with theirs, so that engine may
+// write the memory at any time.
 TEST_F(SharedEngineTest, MemoryThatAnotherEngineHasOpenStays) {
   const auto daemon = StartDaemon();
   const auto code = StartEvictable("code");
@@ -105,7 +109,8 @@ TEST_F(SharedEngineTest, MemoryThatAnotherEngineHasOpenStays) {
   EXPECT_EQ(Ask(*first_, "peek", At(*first_)), Value(7));
   EXPECT_EQ(Ask(*second_, "peek", of_first_), Value(7));
   EXPECT_EQ(Ask(*code, "peek", opened), Value(7));
-  // Nor does it leave once that one has: its requests bring back itself alone.
+  // The memory does not leave after `code` has left either, because requests to
+  // `code` bring back only `code`.
   Move("evict", "code");
   EXPECT_THAT(Move("evict", "chat"), HasSubstr("4 MiB stays"));
   EXPECT_EQ(Ask(*code, "peek", opened), Value(7));
@@ -146,7 +151,8 @@ TEST_F(SharedEngineTest, BorrowerThatDiesWhileItIsOutHoldsUpNoExporter) {
   EXPECT_THAT(Move("evict", "chat"), HasSubstr("44 MiB left the GPU; the"));
 }
 
-// It is the borrower's alone, which has it mapped, and no exporter copies it.
+// Such memory belongs to the borrower alone, which has it mapped, and no
+// exporter is left to copy it.
 TEST_F(SharedEngineTest, MemoryThatAnEndedProcessHadLentStays) {
   const auto daemon = StartDaemon();
   first_ = StartEvictable("chat");
@@ -195,7 +201,8 @@ TEST_F(SharedEngineTest, WithoutADaemonACallBringsBothBack) {
   ExpectAll(1);
 }
 
-// Wherever in a move the daemon dies: it takes some milliseconds.
+// Kills the daemon at different points of a move, which takes some
+// milliseconds.
 TEST_F(SharedEngineTest, DaemonsThatDieDuringMovesLoseNothing) {
   auto daemon = StartDaemon();
   StartBoth();

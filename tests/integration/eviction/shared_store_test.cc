@@ -1,4 +1,5 @@
-// Replicas on two GPUs, each with its daemon, whose stores share their copies.
+// Replicas on two GPUs, each with its own daemon, whose stores share their
+// copies.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -38,7 +39,8 @@ class SharedStoreTest : public EvictionSite {
   Finished Order(int gpu, const std::string& command) {
     return Fsctl({"--gpu", gpus_[gpu], command, kNames[gpu]});
   }
-  // A daemon that has just started may not know its engine yet.
+  // Repeats the command until it succeeds, because a daemon that has just
+  // started may not know its engine yet.
   void Do(int gpu, const std::string& command) {
     EXPECT_TRUE(Eventually([&] { return Order(gpu, command).code == 0; }))
         << command << " " << kNames[gpu];
@@ -92,8 +94,8 @@ TEST_F(SharedStoreTest, ReplicasOnTwoGpusAreHeldOnce) {
   }));
 }
 
-// Each daemon dies between all moves; so does an engine whose daemon made the
-// other's copy.
+// Each daemon dies after every move. At the end, the daemon that made the
+// shared copy dies together with its engine.
 TEST_F(SharedStoreTest, WhicheverDaemonDiesNoEngineLosesItsCopy) {
   const struct {
     int gpu;
@@ -126,7 +128,8 @@ TEST_F(SharedStoreTest, WhicheverDaemonDiesNoEngineLosesItsCopy) {
   Verify(1);
 }
 
-// The maker, in the middle of its copying, and the other one, of its looking.
+// The first rounds kill the daemon that makes the copy, while it copies. The
+// last two kill a daemon while it looks for the other's copy.
 TEST_F(SharedStoreTest, DaemonThatDiesWhileItCopiesTakesNothingAlong) {
   for (int round = 0; round < 6; ++round) {
     const int gpu = round % 2;
@@ -150,7 +153,7 @@ TEST_F(SharedStoreTest, DaemonThatDiesWhileItCopiesTakesNothingAlong) {
   }
 }
 
-// A copy comes back over the links of both GPUs, as fast as this makes it.
+// A copy comes back over the links of both GPUs, whose speed SetUp limits.
 class SharedLinkTest : public SharedStoreTest {
  protected:
   void SetUp() override {
@@ -166,15 +169,17 @@ class SharedLinkTest : public SharedStoreTest {
     }
     return count;
   }
-  // How often a part came by the other GPU's link.
+  // Returns how often a part came over the other GPU's link.
   int Shared(int gpu) {
     return CountOf("came by other GPUs' links", daemons_[gpu]->Stderr());
   }
-  // How often an engine gave up the daemon's filling.
+  // Returns how often an engine filled its memory itself because the daemon
+  // could not.
   int Unfilled(int gpu) {
     return CountOf("it does so itself", engines_[gpu]->Stderr());
   }
-  // A daemon that copies for others has their store's file mapped.
+  // True if the daemon copies for the other engine. It then has the file of
+  // that engine's store mapped.
   bool Carries(int gpu) {
     std::ifstream maps(absl::StrCat("/proc/", daemons_[gpu]->pid(), "/maps"));
     const std::string text((std::istreambuf_iterator<char>(maps)), {});
@@ -216,7 +221,8 @@ TEST_F(SharedLinkTest, BothComeBackAtOnceAndNoneWaitsForTheOther) {
   EXPECT_EQ(Unfilled(0) + Unfilled(1), 0);
 }
 
-// A daemon that hung may write later: the engine's memory is another one then.
+// A daemon that hung may still write later. By then the engine uses other
+// memory.
 TEST_F(SharedLinkTest, DaemonThatEndsOrHangsWhileItCopiesForAnotherHarmsNone) {
   for (int round = 0; round < 4; ++round) {
     MoveOnce(1);

@@ -1,5 +1,5 @@
-// Memory of an engine that may leave the GPU, opened by other processes by
-// CUDA's legacy IPC, which the shim answers.
+// Memory of an engine that may leave the GPU, which other processes open by
+// CUDA's legacy IPC. The shim answers these calls.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -87,7 +87,7 @@ TEST_F(SharingTest, EachContextHasAMappingOfItsOwn) {
   EXPECT_THAT(Move("evict", "chat"), HasSubstr("chat: 44 MiB left the GPU"));
 }
 
-// A peer's kernel may write it at any time.
+// A kernel of the peer may write the memory at any time.
 TEST_F(SharingTest, MemoryThatAPeerHasOpenStaysOnTheGpuUntilItIsClosed) {
   const auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat");
@@ -173,7 +173,7 @@ TEST_F(SharingTest, MemoryLivesUntilThePeerClosesItWhateverItsExporterDoes) {
   }
 }
 
-// A context takes all that was opened in it along.
+// When a context ends, all memory that was opened in it is closed.
 TEST_F(SharingTest, ContextThatEndsClosesWhatWasOpenedInIt) {
   const auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat");
@@ -216,8 +216,8 @@ TEST_F(SharingTest, HandleThatNoProcessHasMadeOpensNothing) {
   EXPECT_THAT(Move("evict", "chat"), HasSubstr("44 MiB left the GPU; the"));
 }
 
-// Sends the request of a process that opens a handle; 'o' if it gets the
-// memory, 'n' if it gets no answer.
+// Asks to open the handle from a process of `user`. Returns 'o' if that process
+// gets the memory, 'n' if it gets no answer.
 char AskAs(uid_t user, const abi::IpcHandle& handle) {
   process::Pipe pipe = process::MakePipe();
   const pid_t child = fork();
@@ -259,7 +259,7 @@ TEST_F(SharingTest, AnotherUserGetsNoAnswer) {
   EXPECT_EQ(AskAs(65534, handle), 'n');
 }
 
-// The rest of the memory, which is not shared, goes on moving with both.
+// The shared memory stays, while the rest moves with each engine.
 TEST_F(SharingTest, TwoEnginesThatHaveEachOthersMemoryOpenLeaveAndComeBack) {
   const auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat");

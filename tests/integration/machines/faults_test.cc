@@ -1,5 +1,6 @@
-// A network and an etcd that are ill without being down: what clients see, and
-// that the fleet agrees again. FINESERVE_FAULT_S sets for how long each lasts.
+// A network and an etcd that misbehave without being down: what clients see,
+// and that the fleet agrees again. FINESERVE_FAULT_S sets how long each fault
+// lasts.
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -14,12 +15,13 @@
 namespace fineserve::integration {
 namespace {
 
-// By default longer than a lease lasts.
+// Returns how long a fault lasts: by default longer than a lease.
 std::chrono::seconds FaultTime() {
   return std::chrono::seconds(process::FromEnvironment("FINESERVE_FAULT_S", 6));
 }
 
-// etcd's JSON gateway, by what every Debian has. `call(host, path, body)`.
+// Calls etcd's JSON gateway from Python, which every Debian has: `call(host,
+// path, body)`.
 constexpr char kGateway[] = R"(
 import json, sys, urllib.error, urllib.request
 hosts = sys.argv[1:]
@@ -39,8 +41,8 @@ for _ in range(200):
         sys.exit(0 if "space exceeded" in text else text)
 sys.exit("etcd took all of it")
 )";
-// As etcd's operators do it: forget old revisions, give the space back, end
-// each member's alarm.
+// Makes room as etcd's operators do: forgets old revisions, gives the space
+// back, and ends each member's alarm.
 constexpr char kMakeRoom[] = R"(
 revision = call(hosts[0], "maintenance/status", {})["header"]["revision"]
 call(hosts[0], "kv/compaction", {"revision": revision, "physical": True})
@@ -62,8 +64,8 @@ class FaultsTest : public MachinesSite {
   }
   bool AllAgree() { return Agree({0, 1, 2}); }
   bool AllAnswer() { return AnswersAt(0) && AnswersAt(1) && AnswersAt(2); }
-  // Checks the clients of all machines during some seconds of this weather, and
-  // after it.
+  // Checks the clients of all machines while the network has this weather for
+  // some seconds, and afterwards.
   void Weather(const std::string& what, const PacketSwitch::Weather& weather) {
     BeginLoads({0, 1, 2});
     network_->between()->SetWeather(weather);
@@ -85,7 +87,8 @@ TEST_F(FaultsTest, AFarLossyNetworkBreaksNothing) {
 
 TEST_F(FaultsTest, AGarblingNetworkBreaksNothing) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
-  // Etcd's members have no keys and would believe it, so only our own wire.
+  // Garbles only our own traffic, because etcd's members have no keys and would
+  // believe garbled bytes.
   Weather("one segment in 20 between proxies and daemons garbled",
           {.garbled = .05, .garbled_port = kDaemonPort});
   EXPECT_GT(network_->between()->garbled(), 0u);

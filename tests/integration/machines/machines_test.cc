@@ -1,6 +1,6 @@
 // A fleet of three machines when one of them, its link, its leader or etcd
-// fails. Every request that is answered is answered rightly; at no moment two
-// machines may lead (MachinesSite); and the fleet agrees again.
+// fails. Every answer to a request is right; two machines never lead at the
+// same moment (MachinesSite); and the fleet agrees again.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,8 +27,8 @@ using ::testing::HasSubstr;
 
 constexpr std::chrono::seconds kTtl(5);  // of a machine's lease
 
-// Time for which a leader is stopped: by default until all know that its
-// machine is lost.
+// Returns how long a leader is stopped: by default until all machines know that
+// its machine is lost.
 std::chrono::seconds SleepTime() {
   return process::FromEnvironment("FINESERVE_SLEEP_TTLS", 2) * kTtl;
 }
@@ -41,7 +41,8 @@ std::vector<int> Without(int machine) {
   return others;
 }
 
-// The names of engines that the plan lets serve on the machine's GPU.
+// Returns the names of the engines that the plan lets serve on the machine's
+// GPU.
 std::set<std::string> ServingOn(const std::string& plan, int machine) {
   std::set<std::string> serving;
   for (int i = 0;; ++i) {
@@ -105,8 +106,8 @@ TEST_F(MachinesSite, ALeaderThatSleptChangesNothing) {
   const auto slept = std::chrono::steady_clock::now();
   EXPECT_TRUE(Becomes("another machine leads",
                       [&] { return Term() > term && Leader() != sleeper; }));
-  // Any plan that it would send now, however high its number, is of an older
-  // term.
+  // Any plan that the sleeper would send now is of an older term, however high
+  // its number.
   EXPECT_TRUE(Becomes("the others go by that one's plans",
                       [&] { return Agree(Without(sleeper)); }));
   for (const int other : Without(sleeper)) {
@@ -123,7 +124,8 @@ TEST_F(MachinesSite, ALeaderThatSleptChangesNothing) {
   EXPECT_EQ(refused(), before_waking);
   SignalPlanners(sleeper, SIGCONT);
   if (held != nullptr) held->Release();
-  // It may tell it twice before it learns that it leads no longer.
+  // The sleeper may send its plan twice before it learns that it no longer
+  // leads.
   EXPECT_TRUE(Becomes("the plan that it tells as it wakes is refused",
                       [&] { return refused() > before_waking; }));
   EXPECT_TRUE(Becomes("all machines agree again, the sleeper too", [&] {
@@ -166,9 +168,10 @@ TEST_F(MachinesSite, AFleetWhoseEtcdLostItsMajorityServes) {
   EXPECT_GE(View(0)->plan_number, before);
 }
 
-// Ports on which programs of that machine listen beyond loopback, from the
-// kernel's list: " 0: 0100007F:1F40 00000000:0000 0A …", the address in
-// hexadecimal, least byte first on this processor; 0A: it listens.
+// Returns the ports on which programs of that machine listen beyond loopback.
+// The kernel's list has lines such as " 0: 0100007F:1F40 00000000:0000 0A …":
+// the address in hexadecimal, least byte first on this processor, and 0A if the
+// socket listens.
 std::set<int> PortsBeyondLoopback(const std::string& list) {
   std::set<int> ports;
   for (const absl::string_view line : absl::StrSplit(list, '\n')) {
@@ -184,7 +187,8 @@ std::set<int> PortsBeyondLoopback(const std::string& list) {
   return ports;
 }
 
-// But for etcd and the engines, which are not ours.
+// Ports of etcd and of the engines do not count, because those programs are not
+// ours.
 TEST_F(MachinesSite, BeyondLoopbackOnlyTheDaemonListensWithItsKeys) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   for (int i = 0; i < kMachines; ++i) {
@@ -206,7 +210,7 @@ TEST_F(MachinesSite, AnyMachineShowsAndSteersAll) {
     const Finished models = FsctlOn(i, {"models", "--json"});
     EXPECT_EQ(models.code, 0) << models.err;
     for (int m = 0; m < kMachines; ++m) {
-      // Its places on all three machines.
+      // The model has an engine on each of the three machines.
       const std::string engine =
           "/models/" + std::to_string(m) + "/engines/2/name";
       EXPECT_NE(JsonText(models.out, engine), "") << models.out;
@@ -223,10 +227,10 @@ TEST_F(MachinesSite, AnyMachineShowsAndSteersAll) {
 
 class DrainTest : public MachinesSite {
  protected:
-  // True if that engine drains, as `from` shows it.
+  // True if that engine drains, as machine `from` shows it.
   bool Drains(int from, const std::string& engine) {
     std::string models;
-    // A busy machine's daemon may take longer than fsctl waits for it.
+    // The daemon of a busy machine may take longer to answer than fsctl waits.
     EXPECT_TRUE(Becomes("all daemons have answered", [&] {
       const Finished shown = FsctlOn(from, {"models", "--json"});
       models = shown.out;
@@ -244,8 +248,8 @@ class DrainTest : public MachinesSite {
     return false;
   }
 
-  // Drains that machine, under the name `target`, from another one until none
-  // of its engines is left, and lets it serve again.
+  // Drains the machine, under the name `target`, from another machine until
+  // none of its engines is left, and then lets it serve again.
   void DrainUnderLoad(int machine, const std::string& target) {
     BeginLoads({0, 1, 2});
     const int from = (machine + 1) % kMachines;
@@ -267,7 +271,7 @@ class DrainTest : public MachinesSite {
 
 TEST_F(DrainTest, AnEngineIsDrainedFromAnyMachine) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
-  // Each from another machine than that which has it.
+  // Drains each engine from a machine other than its own.
   for (int i = 0; i < kMachines; ++i) {
     const int from = (i + 1) % kMachines;
     const std::string engine = "a-" + std::to_string(i);

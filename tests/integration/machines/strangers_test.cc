@@ -1,6 +1,6 @@
 // Peers that do not belong to the fleet: machines without its keys, bytes that
 // were changed on their way, an etcd of another fleet. All of them are refused
-// and counted, any machine shows it, and the fleet goes on.
+// and counted, any machine shows the counts, and the fleet continues to work.
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -27,7 +27,8 @@ using wire::ConnectionFault;
 
 class StrangersTest : public MachinesSite {
  protected:
-  // From machine 1 to the daemon of machine 0, until that has counted one more.
+  // Connects from machine 1 to the daemon of machine 0 until that daemon has
+  // counted one more refusal.
   void KnockAs(const wire::KeyPair& own, const std::string& server_key,
                ConnectionFault why) {
     const uint64_t before = Refused(0, why);
@@ -84,7 +85,7 @@ TEST_F(StrangersTest, AreRefusedCountedAndShownByAnyMachine) {
   }));
   network_->between()->SetWeather({});
   EndLoads("strangers at the door");
-  // The other machines learn of them twice a minute.
+  // The other machines learn of the refusals twice a minute.
   EXPECT_TRUE(Becomes("fsctl nodes of another machine shows all of it", [&] {
     const std::string json = FsctlOn(2, {"nodes", "--json"}).out;
     for (const char* why : {"untrusted", "no_handshake", "damaged"}) {
@@ -106,7 +107,7 @@ TEST_F(StrangersTest, AreRefusedCountedAndShownByAnyMachine) {
   EXPECT_TRUE(Becomes("all machines agree", [&] { return Agree({0, 1, 2}); }));
 }
 
-// One of its machines gets another's keys, as after fsctl keys new.
+// One machine of the fleet gets new keys, by fsctl keys new.
 TEST_F(StrangersTest, MachineWithNewKeysIsRefusedUntilItIsTrusted) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   const Finished made = FsctlOn(2, {"keys", "new", "--replace", "--json"});
@@ -120,7 +121,7 @@ TEST_F(StrangersTest, MachineWithNewKeysIsRefusedUntilItIsTrusted) {
   for (const int other : {0, 1}) {
     EXPECT_EQ(FsctlOn(other, {"keys", "trust", "m2", key}).code, 0);
   }
-  // A machine that was refused, or has another key, tries again after 5 s of
+  // A machine that was refused, or that has a new key, tries again after 5 s of
   // silence.
   EXPECT_TRUE(Becomes("all machines agree again, and answer", [&] {
     return Agree({0, 1, 2}) && AnswersAt(0) && AnswersAt(1) && AnswersAt(2);
@@ -142,7 +143,7 @@ TEST_F(StrangersTest, AnotherClustersEtcdIsRefusedAndCounted) {
   EXPECT_THAT(nodes.out, HasSubstr("answers of another etcd cluster"));
   EXPECT_THAT(FsctlOn(2, {"doctor"}).out,
               HasSubstr("answers of another etcd cluster"));
-  // Nor does a node that starts beside it believe it.
+  // A node that starts beside the strange etcd does not believe it either.
   machines_[2].node->EndBy(SIGKILL);
   const uint64_t began_ns = RealClock().NowNs();
   StartNode(2);

@@ -1,4 +1,4 @@
-// fineserved's metrics as Prometheus meets them, while engines serve, one dies,
+// fineserved's metrics as Prometheus sees them, while engines serve, one dies,
 // and a daemon takes over from another.
 
 #include <gmock/gmock.h>
@@ -29,9 +29,9 @@ struct Scrape {
   std::map<std::string, double> samples;     // by name and labels, as written
   std::map<std::string, std::string> types;  // by family
 
-  // 0 and a test failure if there is no such sample.
+  // Returns the sample. If there is none, returns 0 and fails the test.
   double Of(const std::string& sample) const;
-  // The sum of all samples that begin so.
+  // Returns the sum of all samples that begin with `beginning`.
   double Sum(const std::string& beginning) const;
   std::set<std::string> Families() const;
 };
@@ -71,7 +71,8 @@ std::set<std::string> Scrape::Families() const {
   return names;
 }
 
-// Reads /metrics of this port of 127.0.0.1 now; empty if there is no answer.
+// Reads /metrics from this port of 127.0.0.1. The scrape is empty if there is
+// no answer.
 Scrape ScrapeAt(uint16_t port) {
   Scrape scrape;
   HttpClient client(port);
@@ -127,7 +128,8 @@ class MetricsTest : public ServingSite {
  protected:
   const std::string kFlags = "--view --speed 200 --max-model-len 1024 ";
 
-  // A supervisor that is killed would leave its daemon behind.
+  // Ends the supervisor with SIGTERM, because a supervisor that is killed would
+  // leave its daemon behind.
   void TearDown() override {
     if (daemon_ == nullptr) return;
     EXPECT_EQ(daemon_->EndBy(SIGTERM), 0);
@@ -146,7 +148,7 @@ class MetricsTest : public ServingSite {
   static std::string At(uint16_t port) {
     return "127.0.0.1:" + std::to_string(port);
   }
-  // Scrapes; compares with the scrape before.
+  // Scrapes, and compares the page with the previous one.
   Scrape Next() {
     Scrape scrape = ScrapeAt(metrics_port_);
     if (!scrape.text.empty() &&
@@ -177,7 +179,8 @@ TEST_F(MetricsTest, SaysWhatHappensWhileAnEngineAndADaemonDie) {
   StartAll();
   Ask(*wide_, 5);
   Ask(*deep_, 3);
-  // The replicas that a demand wants are known after some seconds.
+  // It takes some seconds until the daemon knows how many replicas a demand
+  // wants.
   EXPECT_TRUE(Eventually([&] {
     return Next().Families().count("fineserve_model_wanted_replicas") != 0;
   }));
@@ -225,7 +228,8 @@ TEST_F(MetricsTest, SaysWhatHappensWhileAnEngineAndADaemonDie) {
             2);
 }
 
-// As while the driver frees another process's memory.
+// Mapping is slow here, as it is while the driver frees another process's
+// memory.
 TEST_F(MetricsTest, SaysHowLongStepsOfAGuardedViewWaitedForTheDriver) {
   const uint16_t port = process::FreePort();
   WriteFleet({{"wide", 4096, port}}, "fail_open");

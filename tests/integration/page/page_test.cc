@@ -1,5 +1,5 @@
-// The proxy's page in a real browser, over real daemons and engines: what
-// happens is seen, and nothing else is needed to see it.
+// The proxy's page in a real browser, over real daemons and engines. It shows
+// what happens, and nothing else is needed to see it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class PageTest : public ServingSite {
     ASSERT_TRUE(browser_->Becomes("document.querySelector('canvas.map')"));
   }
 
-  // The daemon, and the engine "wide" with a view.
+  // Starts the daemon, and the engine "wide" with a view.
   virtual void StartEngines() {
     const uint16_t port = process::FreePort();
     WriteFleet({{"wide", 4096, port}}, "fail_open");
@@ -61,7 +61,8 @@ class PageTest : public ServingSite {
     return browser_->Eval("document.querySelector('" + selector +
                           "').innerText");
   }
-  // For people to look at, if FINESERVE_PAGE_PICTURES names a folder.
+  // Keeps a picture for people to look at, if FINESERVE_PAGE_PICTURES names a
+  // folder.
   void Keep(const std::string& name) {
     const char* folder = getenv("FINESERVE_PAGE_PICTURES");
     if (folder == nullptr) return;
@@ -70,7 +71,7 @@ class PageTest : public ServingSite {
     browser_->Screenshot(std::string(folder) + "/" + test + "-" + name +
                          ".png");
   }
-  // An engine that holds two slabs whole.
+  // Starts an engine that holds two whole slabs.
   std::unique_ptr<Process> StartOther(const std::string& name = "other") {
     return StartEngine("8MiB", {}, {{"FINESERVE_ENGINE", name}});
   }
@@ -82,8 +83,8 @@ class PageTest : public ServingSite {
   bool sees_errors_ = false;
 };
 
-// Number of slabs painted in the colour that the table of engines has beside
-// "other".
+// The number of slabs painted in the colour that the table of engines shows
+// beside "other".
 constexpr char kPaintedSlabs[] =
     "(() => {"
     " const row = [...document.querySelectorAll('article tbody th')]"
@@ -117,8 +118,8 @@ constexpr char kLegendIsTheMaps[] =
     "   at(map.canvas, x + 2, y + 2) === at(own, 0, 0);"
     "})()";
 
-// True if the last column's head and words begin at one place, and the words
-// are on their row's line.
+// True if the head and the words of the last column begin at the same place,
+// and the words are on the line of their row.
 constexpr char kColumnsAreInLine[] =
     "(() => {"
     " const box = (selector) => {"
@@ -132,8 +133,8 @@ constexpr char kColumnsAreInLine[] =
     "   Math.abs(name.bottom - chip.bottom) < 3;"
     "})()";
 
-// Parts of the last moment's column, from 0 to 1: in other's colour of the
-// history's legend, and in that of what is free.
+// Two parts of the last moment's column, from 0 to 1: in the colour of "other"
+// in the history's legend, and in the colour of free memory.
 constexpr char kLastColumn[] =
     "(() => {"
     " const past = [...cards.values()][0].past;"
@@ -398,8 +399,8 @@ TEST_F(PageTest, ADaemonsRestartIsSurvived) {
   Keep("away");
   browser_->Resize(400, 900);
   browser_->Prefer("prefers-color-scheme=dark");
-  // Not dark.matches: who asks a query itself in Chromium takes the event away
-  // from those who listen.
+  // Does not evaluate dark.matches, because a script that queries it in
+  // Chromium takes the event away from the listeners.
   EXPECT_TRUE(browser_->Becomes("innerWidth === 400"));
   EXPECT_TRUE(browser_->Becomes(kLegendIsTheMaps));
   EXPECT_EQ(browser_->Eval("document.documentElement.scrollWidth"), "400");

@@ -1,5 +1,5 @@
-// A process dies during a move, in any of its states: all models are served
-// again by one engine each, and requests that did not run on a killed engine
+// A process dies during a move, in each state of the move. Then each model is
+// served again by one engine, and requests that did not run on a killed engine
 // are answered.
 
 #include <gtest/gtest.h>
@@ -75,8 +75,8 @@ class MovingSite : public PlanningSite {
     }
   }
 
-  // Its pool has no keeper, so fsctl up starts these engines again in the next
-  // pool.
+  // True if the place's pool was lost. That pool has no keeper, so fsctl up
+  // starts these engines again in the next pool.
   bool IsOrphaned(const PlaceOf& place) const { return place.gpu == lost_gpu_; }
 
   static bool IsEngine(Actor actor) {
@@ -100,7 +100,8 @@ class MovingSite : public PlanningSite {
   int lost_gpu_ = -1;  // whose pool has gone
 
  private:
-  // Started again, as systemd would, but only once the other one leads.
+  // Kills the leader, and starts it again as systemd would, but only once the
+  // other daemon leads.
   void KillLeader() {
     const int leader = lost_gpu_ = Leader();
     daemons_[leader]->EndBy(SIGKILL);
@@ -120,11 +121,12 @@ class MovingSite : public PlanningSite {
 class PlanningDeathTest : public MovingSite,
                           public ::testing::WithParamInterface<Death> {
  protected:
-  // So that all is served again before the next move. It begins to count with
-  // the leader, so the first move comes as soon as with a shorter one.
+  // Long enough that everything is served again before the next move. The
+  // cool-down begins with the leader, so the first move comes as soon as with a
+  // shorter one.
   int CoolDownSeconds() const override { return 6; }
 
-  // The move that is in the state of the parameter.
+  // Waits for a move in the state of the parameter, and returns it.
   std::optional<Moving> AwaitMove() {
     const std::string state = GetParam().state;
     const auto place = AwaitState(state);
@@ -142,7 +144,8 @@ TEST_P(PlanningDeathTest, AllIsServedAgain) {
   const PlaceOf bystander = {they.other, ServingGpu(*before, they.other)};
   const pid_t bystander_pid = PidOf(bystander);
   BeginLoads(they.a, they.b);
-  // Nothing is asked between the move and the kill: the state does not last.
+  // Asks nothing between the move and the kill, because the state does not
+  // last.
   const auto move = AwaitMove();
   ASSERT_TRUE(move) << Fsctl({"plan"}).out;
   Kill(GetParam().actor, *move);
@@ -166,15 +169,15 @@ TEST_P(PlanningDeathTest, AllIsServedAgain) {
   RecordProperty("lost", lost);
 }
 
-// Moves one model to and fro, and lets something die in each move, on one site.
-// FINESERVE_MOVE_KILLS sets another number of deaths: 450 are 50 of each
-// process in each step. No engine is killed: its move would be undone, and not
-// be tried again for long.
+// Moves one model back and forth, and kills a process in each move, on one
+// site. FINESERVE_MOVE_KILLS sets another number of deaths: 450 are 50 of each
+// process in each step. No engine is killed, because its move would be undone,
+// and not tried again for a long time.
 class ManyDeathsTest : public MovingSite,
                        public ::testing::WithParamInterface<bool> {
  protected:
   // A step of a move: the state of a place that shows it, and the time within
-  // which the death comes at random, about as long as the step takes.
+  // which a process is killed at random, about as long as the step takes.
   struct Step {
     const char* state;
     unsigned within_us;
@@ -185,14 +188,15 @@ class ManyDeathsTest : public MovingSite,
     bool keeper_lives;  // then the next daemon takes the pool over
   };
 
-  // If they do, all moves but the first one are evictions and activations, as
-  // long as pools last.
+  // If places rest, all moves except the first are evictions and activations,
+  // as long as pools last.
   bool PlacesRest() const override { return GetParam(); }
   std::vector<std::string> FlagsOfDaemon(int /*gpu*/) const override {
     return {"--supervise"};
   }
 
-  // The first three differ in all but the keeper.
+  // Returns the death with this number. The first three differ in everything
+  // except the keeper.
   static OneDeath DeathOf(int number) {
     constexpr Actor kActors[] = {Actor::kUp, Actor::kLeader,
                                  Actor::kOtherDaemon};
@@ -230,7 +234,7 @@ class ManyDeathsTest : public MovingSite,
     }
   }
 
-  // Everything that engines had is free once they have ended.
+  // Expects that everything that engines had is free once they have ended.
   void ExpectThatNothingIsLeft() {
     EXPECT_EQ(up_->EndBy(SIGTERM), 0) << up_->Stderr();
     EXPECT_TRUE(Pids().empty());
@@ -270,7 +274,8 @@ class ManyDeathsTest : public MovingSite,
     }
     return count;
   }
-  // A step may be over before it is seen.
+  // True if the move has reached the step. A step may be over before it is
+  // seen.
   bool HasReached(const Step& step, const Moving& move) {
     const auto plan = See();
     if (!plan) return false;
@@ -279,7 +284,7 @@ class ManyDeathsTest : public MovingSite,
     return plan->states.at(EngineName(its)) == state ||
            plan->states.at(EngineName(move.from)) == "off";
   }
-  // Processes of all places that have one.
+  // Returns the processes of all places that have one.
   std::map<std::string, pid_t> Pids() const {
     std::map<std::string, pid_t> pids;
     for (int model = 0; model < kModels; ++model) {
@@ -345,7 +350,7 @@ TEST_P(ManyDeathsTest, ModelMovesBackAndForthWhateverDies) {
   ExpectThatNothingIsLeft();
 }
 
-// It holds its lock, and wakes up with the plan that it had.
+// The stopped leader holds its lock, and wakes up with the plan that it had.
 TEST_F(PlanningSite, StoppedLeaderLosesTheLeadAndFollowsWhenItWakesUp) {
   StartAll();
   const auto before = See();
@@ -357,7 +362,7 @@ TEST_F(PlanningSite, StoppedLeaderLosesTheLeadAndFollowsWhenItWakesUp) {
     return plan && plan->leader == gpus_[1 - leader];
   };
   // fsctl waits seconds for an answer of the stopped daemon, so the log of the
-  // other one is read first.
+  // other daemon is read first.
   const Process& other = *daemons_[1 - leader];
   EXPECT_TRUE(process::BecomesTrue(
       [&] { return other.Stderr().find("leading:") != std::string::npos; },
@@ -380,7 +385,7 @@ INSTANTIATE_TEST_SUITE_P(Places, ManyDeathsTest, ::testing::Bool(),
                            return info.param ? "Rest" : "End";
                          });
 
-// Others die in each step of ManyDeathsTest.
+// ManyDeathsTest kills other processes in each step.
 INSTANTIATE_TEST_SUITE_P(Each, PlanningDeathTest,
                          ::testing::Values(Death{Actor::kLeader, "start"},
                                            Death{Actor::kOtherDaemon, "retire"},

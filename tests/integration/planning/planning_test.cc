@@ -1,4 +1,4 @@
-// A model moves from one GPU to the other while it is asked: real daemons,
+// A model moves from one GPU to the other while it gets requests: real daemons,
 // fsctl up, proxy and engines.
 
 #include <gmock/gmock.h>
@@ -72,7 +72,7 @@ TEST_F(PlanningTest, FrozenPlanLetsNothingMoveUntilItIsThawed) {
   ASSERT_EQ(Fsctl({"plan", "--freeze"}).code, 0);
   const Neighbours they = FindNeighbours();
   BeginLoads(they.a, they.b);
-  // The window and the cool-down, twice.
+  // Waits for twice the window and the cool-down.
   EXPECT_FALSE(process::BecomesTrue(
       [&] {
         const auto plan = See();
@@ -119,7 +119,7 @@ class RestingPlacesTest : public PlanningTest {
         kConvergence))
         << Fsctl({"plan"}).out;
   }
-  // Asks the GPU's daemon as the leader does.
+  // Asks the GPU's daemon for its report, as the leader does.
   wire::ReportT ReportOf(int gpu) {
     auto socket = wire::ClientSocket::Connect(
         finding::AdmissionPath(folder() + "/run/" + gpus_[gpu] + ".sock"));
@@ -135,8 +135,8 @@ class RestingPlacesTest : public PlanningTest {
     wire::ReportT* report = message.ok() ? message->body.AsReport() : nullptr;
     return report == nullptr ? wire::ReportT() : std::move(*report);
   }
-  // The daemon there reports a process of the first model that may leave the
-  // GPU, or has left it, and what it takes of the host's memory.
+  // True if the GPU's daemon reports a process of the first model that may
+  // leave the GPU, or has left it, and the host memory that the process takes.
   bool ReportsProcess(int gpu) {
     const wire::ReportT report = ReportOf(gpu);
     return report.host_bytes > 0 &&
@@ -146,7 +146,7 @@ class RestingPlacesTest : public PlanningTest {
                                 engine->here && engine->process_bytes > 0;
                        });
   }
-  // Bytes of the first model's engine that are off the GPU.
+  // Returns how many bytes of the first model's engine are off the GPU.
   double AwayOn(int gpu) {
     const std::string json =
         Fsctl({"--gpu", gpus_[gpu], "engines", "--json"}).out;
@@ -183,7 +183,8 @@ TEST_F(RestingPlacesTest, ModelThatMovesBackDoesNotStartAgain) {
   ExpectNothingLost();
 }
 
-// The host holds the four processes of a move, and nothing in the store.
+// The host has memory for the four processes of a move, but not for anything in
+// the store.
 class FullHostTest : public RestingPlacesTest {
  protected:
   int HostGib() const override { return 4; }

@@ -1,4 +1,4 @@
-// An engine on two GPUs that moves from one pair to another while it is asked,
+// An engine on two GPUs moves from one pair to another while it gets requests,
 // when the second GPU of its pair is drained: real daemons, fsctl up, proxy and
 // ranks.
 
@@ -74,7 +74,7 @@ class SpanningPlaceTest : public ServingSite {
     file.WriteTo(fleet_path());
   }
 
-  // The state of a place by the plan; empty: not known.
+  // Returns the state of a place in the plan; empty if it is not known.
   std::string StateOf(int pair) {
     const std::string json = Fsctl({"plan", "--json"}).out;
     if (!IsJson(json)) return "";
@@ -85,7 +85,8 @@ class SpanningPlaceTest : public ServingSite {
       if (engine == PlaceName(pair)) return JsonText(json, place + "/state");
     }
   }
-  // The pair where it serves, and the only one where it runs; -1: none.
+  // Returns the pair where the engine serves, if it runs nowhere else;
+  // otherwise -1.
   int Settled() {
     for (int pair = 0; pair < kPairs; ++pair) {
       if (StateOf(pair) == "serve" && StateOf(1 - pair) == "off") return pair;

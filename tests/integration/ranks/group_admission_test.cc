@@ -1,6 +1,6 @@
-// Admission for an engine on two GPUs by the daemon of the first, while the
-// second one has less KV for it: requests beyond that wait at the daemon, where
-// they can still be refused, instead of in the engine.
+// The daemon of the first GPU admits for an engine on two GPUs, while the
+// second GPU has less KV for it. Requests beyond that KV wait at the daemon,
+// where they can still be refused, instead of in the engine.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Its slabs hold 512 tokens each: 32 blocks of 16.
+// Slabs of the engine hold 512 tokens each: 32 blocks of 16.
 class GroupAdmissionTest : public GroupServingSite {
  protected:
   static constexpr uint32_t kSlabTokens = 512;
@@ -31,7 +31,7 @@ class GroupAdmissionTest : public GroupServingSite {
     return gpu == 0 ? "64MiB" : "32MiB";
   }
 
-  // A prompt that takes so many slabs.
+  // Sends a prompt that takes `slabs` slabs.
   HttpResponse AskFor(uint32_t slabs, const std::string& slo_ms = "120000") {
     std::string ids = "1";
     for (uint32_t i = 1; i < slabs * kSlabTokens - 112; ++i) ids += ",1";
@@ -50,7 +50,7 @@ class GroupAdmissionTest : public GroupServingSite {
       });
     }
   }
-  // Narrow keeps the KV of one request of so many tokens.
+  // Lets "narrow" keep the KV of one request of `tokens` tokens.
   void FillSecondGpu(uint32_t tokens, bool through_proxy = true) {
     narrow_ = StartTiny("narrow", narrow_port_,
                         "--view --speed 20 --max-model-len 8192 "
@@ -68,10 +68,12 @@ class GroupAdmissionTest : public GroupServingSite {
     narrow_->AwaitHold();
     EXPECT_TRUE(EventuallySureOf(16 - 12)) << State();
   }
-  // Requests that wait at the daemon that admits, and that it has let in.
+  // Requests that wait at the daemon that admits, and requests that it has let
+  // in.
   int Waiting() { return Figure("/queued"); }
   int LetIn() { return Figure("/engines/0/running"); }
-  // Blocks that wide says it can be sure of, in whole slabs.
+  // Waits until "wide" says that it can be sure of the blocks of `slabs` whole
+  // slabs.
   bool EventuallySureOf(int slabs) {
     return Eventually([&] {
       const std::string json =
@@ -122,9 +124,9 @@ TEST_F(GroupAdmissionTest, RequestsWaitForKvOfTheOtherGpuAtTheDaemon) {
   EXPECT_TRUE(FinishAll(12)) << State();
 }
 
-// Narrow's client asks it without the proxy, so that its daemon has promised
-// nothing. Requests for an engine that runs nothing may count on what others
-// use, so the first one is sent alone.
+// Narrow's client bypasses the proxy, so narrow's daemon has promised nothing.
+// Requests for an engine that runs nothing may count on KV that others use, so
+// the first request is sent alone.
 TEST_F(GroupAdmissionTest, KvInUseOnTheOtherGpuIsSeen) {
   FillSecondGpu(6'000, /*through_proxy=*/false);
   AskOften(1);
@@ -156,7 +158,7 @@ TEST_F(GroupAdmissionTest, RequestThatWaitsForTheOtherGpuIsRefusedInTime) {
   EXPECT_TRUE(FinishAll(4)) << State();
 }
 
-// Without it the engine gets no slab on any GPU.
+// Without the other daemon, the engine gets no slab on any GPU.
 TEST_F(GroupAdmissionTest, WithoutTheOtherDaemonItsOwnSlabsCount) {
   AskOften(2);
   EXPECT_TRUE(EventuallyAllRun(2)) << State();
@@ -168,8 +170,8 @@ TEST_F(GroupAdmissionTest, WithoutTheOtherDaemonItsOwnSlabsCount) {
   EXPECT_TRUE(FinishAll(8)) << State();
 }
 
-// A daemon that takes the pool over finds its engines, and the other one's
-// word.
+// A daemon that takes the pool over finds its engines, and what the other
+// daemon has said.
 TEST_F(GroupAdmissionTest, DaemonsThatTakeOverKnowItAgain) {
   FillSecondGpu(6'000);
   for (int gpu = 0; gpu < kGpus; ++gpu) {

@@ -1,7 +1,7 @@
-// kill -9 again and again: a rank, the process that runs the block pool, or the
-// whole of an engine that spans two GPUs, at any moment of its life, while
-// others serve. No slab is lost on either GPU, no engine sees another's bytes,
-// and none ends because another one did. A few kills in each run of the tests;
+// Repeats kill -9 of a rank, of the process that runs the block pool, or of a
+// whole engine that spans two GPUs, at any moment of its life, while others
+// serve. No slab is lost on either GPU, no engine sees another's bytes, and
+// none ends because another one did. Each run of the tests has a few kills;
 // FINESERVE_KILLS sets another number.
 
 #include <gtest/gtest.h>
@@ -73,8 +73,8 @@ class GroupDeathTest : public GroupSite {
     StartPlain();
   }
 
-  // Another engine in its place; now and then after one that dies while it
-  // starts.
+  // Starts another engine in its place, sometimes after an engine that dies
+  // while it starts.
   void Refill(std::unique_ptr<GroupEngine>* group) {
     const char* order = kOrders[group - groups_];
     if (random_() % 4 == 0) {

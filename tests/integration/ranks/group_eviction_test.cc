@@ -1,6 +1,6 @@
-// An engine on two GPUs leaves both and comes back: its ranks' weights, memory
-// that they share, and their views. Each byte is checked in its steps. Daemons
-// and ranks are killed wherever it is on its way.
+// An engine on two GPUs leaves both and comes back, with its ranks' weights,
+// the memory that they share, and their views. Its steps check each byte.
+// Daemons and ranks are killed at any point of a move.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// 8 MiB of weights and 2 MiB that are shared, of each rank.
+// Each rank has 8 MiB of weights and 2 MiB that are shared.
 constexpr char kLeft[] = "20 MiB left the GPU (2 processes)";
 
 class GroupEvictionTest : public GroupSite {
@@ -32,7 +32,7 @@ class GroupEvictionTest : public GroupSite {
     const size_t name = path.rfind('/') + 1;
     return path.substr(name, path.size() - name - sizeof(".sock") + 1);
   }
-  // Finds by itself which daemon moves it.
+  // Moves the engine. fsctl itself finds the daemon that moves it.
   Finished Move(const std::string& command, const GroupEngine& engine) {
     return Fsctl({command, engine.name()});
   }
@@ -58,7 +58,7 @@ class GroupEvictionTest : public GroupSite {
     ASSERT_EQ(engine_->parent().Ask("request"), "ok answered")
         << engine_->parent().ReadAll() << engine_->parent().Stderr();
   }
-  // And it gets slabs from both pools.
+  // Expects that the engine answers, and that it gets slabs from both pools.
   void ExpectAnswers() {
     ASSERT_NO_FATAL_FAILURE(ExpectAnswer());
     ASSERT_TRUE(Moves(engine_.get()))
@@ -88,7 +88,7 @@ TEST_F(GroupEvictionTest, AllRanksLeaveAndComeBack) {
   EXPECT_GE(engine_->Stat("left"), 5);
 }
 
-// Two that share both GPUs, in opposite orders.
+// Two engines share both GPUs, in opposite orders.
 TEST_F(GroupEvictionTest, OthersUseWhatItHasLeft) {
   const auto other = StartEvictableGroup("1,0");
   for (int round = 0; round < 4; ++round) {
@@ -125,8 +125,8 @@ TEST_F(GroupEvictionTest, NextDaemonOfEitherGpuBringsItBack) {
   }
 }
 
-// A daemon may die anywhere in a move, which takes some milliseconds. An active
-// view keeps the slabs of a dead daemon's pool until it leaves.
+// A daemon may die at any point of a move, which takes some milliseconds. An
+// active view keeps the slabs of a dead daemon's pool until it leaves.
 TEST_F(GroupEvictionTest, DaemonsThatDieDuringMovesLoseNothing) {
   for (int round = 0; round < 12; ++round) {
     const bool comes = round % 4 >= 2;
@@ -163,7 +163,7 @@ TEST_F(GroupEvictionTest, BlockPoolThatDiesWhileItIsOutEndsTheEngine) {
   EXPECT_TRUE(EventuallyAllFree());
 }
 
-// The other ranks wait for it, and the engine goes on.
+// The other ranks wait for the stopped rank, and the engine continues.
 TEST_F(GroupEvictionTest, RankThatIsStoppedLetsTheOthersGoOn) {
   ASSERT_TRUE(Moves(engine_.get()));
   engine_->SignalRank(1, SIGSTOP);

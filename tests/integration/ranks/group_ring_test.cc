@@ -1,6 +1,6 @@
-// Three GPUs, and three engines of which each shares one GPU with each of the
-// two others, so that all wait for each other in a ring; a plain one on the
-// first GPU. They go on trading slabs, and one after the other dies.
+// Three engines on three GPUs, each of which shares one GPU with each of the
+// two others, so that all wait for each other in a ring, and a plain engine on
+// the first GPU. They keep trading slabs, and die one after another.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -37,7 +37,8 @@ TEST_F(GroupRingTest,
         Trade({engines_[0].get(), engines_[1].get(), engines_[2].get()}))
         << "part " << part;
     ASSERT_TRUE(plain_->alive()) << plain_->ReadAll() << plain_->Stderr();
-    // A rank on its second GPU; the two others notice nothing.
+    // Kills a rank on the engine's second GPU. The two other engines notice
+    // nothing.
     auto& dying = engines_[part];
     dying->SignalRank(1, SIGKILL);
     EXPECT_TRUE(dying->EventuallyEnds()) << dying->parent().Stderr();

@@ -1,6 +1,7 @@
-// An engine on two GPUs behind the proxy, beside one on the second GPU alone: a
-// request brings it back to both, and it leaves for what either GPU needs. Each
-// byte of its ranks is checked for each answer. Daemons are killed in between.
+// An engine on two GPUs behind the proxy, beside an engine on the second GPU
+// alone. A request brings the first engine back to both GPUs, and it leaves
+// when either GPU needs its room. Each byte of its ranks is checked for each
+// answer. Daemons are killed in between.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -58,8 +59,8 @@ TEST_F(GroupServingTest, ManyRequestsWaitForOneReturn) {
   }
 }
 
-// The daemon that is dead may be the one that admits and moves, or the one that
-// has the other rank's memory.
+// The dead daemon may be the one that admits and moves, or the one that has the
+// other rank's memory.
 TEST_F(GroupServingTest, RequestThatWaitsOutlivesEitherDaemon) {
   for (int round = 0; round < 4; ++round) {
     const int gpu = round % kGpus;
@@ -98,7 +99,7 @@ TEST_F(AdmittedBySecondGpuTest, RequestBringsItBackToBothGpus) {
   }
 }
 
-// Beside the pool there is room for the weights of one.
+// Beside the pool, there is room for the weights of one engine.
 class CrowdedSecondGpuTest : public GroupServingSite {
  protected:
   const char* memory() const override { return "116MiB"; }
@@ -119,8 +120,8 @@ TEST_F(CrowdedSecondGpuTest, RequestIsRefusedIfItCannotComeBack) {
   ExpectWideAnswers();
 }
 
-// The engine of the second GPU needs what the other one has there, and that one
-// comes back for its next request.
+// The engine of the second GPU needs the room that the spanning engine has
+// there. The spanning engine comes back for its next request.
 TEST_F(CrowdedSecondGpuTest, ModelsOfOneAndOfBothGpusTakeTurns) {
   ExpectWideAnswers();
   StartNarrow();
@@ -158,7 +159,7 @@ TEST_F(CrowdedSecondGpuTest, ModelsThatAreNeverIdleTakeTurns) {
   printf("%d and %d answers\n", of_wide.load(), of_narrow.load());
 }
 
-// Daemons die while one GPU asks the other's daemon for its room.
+// Daemons die while one daemon asks the other for room on its GPU.
 TEST_F(CrowdedSecondGpuTest, DaemonsThatDieWhileOneGpuNeedsRoomLoseNothing) {
   StartNarrow();
   for (uint32_t round = 0; round < 8; ++round) {
@@ -171,7 +172,7 @@ TEST_F(CrowdedSecondGpuTest, DaemonsThatDieWhileOneGpuNeedsRoomLoseNothing) {
   }
   ExpectWideAnswers();
   ExpectNarrowAnswers(1);
-  // All slabs come free with their engines.
+  // All slabs become free when their engines end.
   narrow_->process().EndBy(SIGKILL);
   wide_->parent().Signal(SIGKILL);
   EXPECT_TRUE(wide_->EventuallyEnds());
@@ -186,7 +187,8 @@ TEST_F(CrowdedSecondGpuTest, DaemonsThatDieWhileOneGpuNeedsRoomLoseNothing) {
   }
 }
 
-// The engine that it moves serves on, and none can have its room.
+// The engine that the ended daemon moved continues to serve, and no other
+// engine can have its room.
 TEST_F(CrowdedSecondGpuTest, DaemonThatEndsForGoodKeepsItsEngineHere) {
   StartNarrow();
   ExpectWideAnswers();

@@ -1,5 +1,6 @@
-// Engines that span two GPUs while a rank of one is stopped, or a daemon of one
-// GPU is dead. A rank is stopped once; FINESERVE_STALLS sets another number.
+// Engines that span two GPUs while a rank of one is stopped, or the daemon of
+// one GPU is dead. Each run stops a rank once; FINESERVE_STALLS sets another
+// number.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -28,7 +29,8 @@ class GroupStallTest : public GroupSite {
     ASSERT_TRUE(Moves(second_.get()));
   }
 
-  // The stopped engine keeps its slabs; the others go on without them.
+  // Stops a rank for a while. The stopped engine keeps its slabs, and the
+  // others continue without them.
   void Stall(size_t rank, milliseconds length) {
     first_->SignalRank(rank, SIGSTOP);
     std::this_thread::sleep_for(milliseconds(100));  // in the middle of a step
@@ -42,7 +44,7 @@ class GroupStallTest : public GroupSite {
         << second_->parent().Stderr();
     EXPECT_TRUE(Moves(second_.get()));
     EXPECT_TRUE(plain_->alive()) << plain_->ReadAll() << plain_->Stderr();
-    // Slabs that it is asked for count as held until it returns them.
+    // Slabs that the engine is asked for count as held until it returns them.
     for (int gpu = 0; gpu < kGpus; ++gpu) {
       EXPECT_GE(SlabsHeld(gpu, first_->name()), before[gpu] > 0 ? 1u : 0u);
     }
@@ -70,8 +72,8 @@ TEST_F(GroupStallTest, StoppedRankKeepsItsSlabsAndStopsNoOther) {
   ExpectEnd(second_.get());
 }
 
-// They serve on what they hold and get nothing new; the GPU whose daemon lives
-// goes on for others.
+// The spanning engines serve with what they hold and get nothing new. The GPU
+// whose daemon lives continues to serve others.
 TEST_F(GroupStallTest, DeadDaemonLeavesLeasesAndGivesNothingNew) {
   daemons_[1]->EndBy(SIGKILL);
   std::this_thread::sleep_for(milliseconds(500));
@@ -93,7 +95,8 @@ TEST_F(GroupStallTest, DeadDaemonLeavesLeasesAndGivesNothingNew) {
   EXPECT_TRUE(Eventually([&] {
     return TableOf(0).counters.leases_granted > granted;
   })) << "another engine in its place is leased slabs";
-  // Engines that start now have the GPU that is served, and the new daemon's.
+  // Engines that start now get the GPU that is still served, and the new
+  // daemon's GPU.
   ExpectEnd(first_.get());
   ExpectEnd(second_.get());
   ASSERT_NO_FATAL_FAILURE(StartPool(1));

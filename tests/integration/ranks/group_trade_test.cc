@@ -1,5 +1,5 @@
-// Two engines on the same two GPUs, in opposite order, and a plain one on the
-// first: they go on trading slabs, some seconds in each run of the tests;
+// Two engines on the same two GPUs, in opposite orders, and a plain engine on
+// the first GPU keep trading slabs, for some seconds in each run of the tests;
 // FINESERVE_TRADE_SECONDS sets another time.
 
 #include <gtest/gtest.h>

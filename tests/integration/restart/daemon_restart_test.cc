@@ -1,7 +1,7 @@
-// kill -9 of the daemon again and again, at any moment, while engines serve and
-// its parent keeps the pool: no engine ends, none sees another's bytes, slabs
-// go on moving between them, and none is lost. A few kills in each run of the
-// tests; FINESERVE_DAEMON_KILLS sets another number, FINESERVE_POOL_MIB and
+// Repeats kill -9 of the daemon, at any moment, while engines serve and its
+// parent keeps the pool. No engine ends, none sees another's bytes, slabs keep
+// moving between them, and none is lost. Each run of the tests has a few kills;
+// FINESERVE_DAEMON_KILLS sets another number, FINESERVE_POOL_MIB and
 // FINESERVE_SLAB_MIB another pool (96 in slabs of 4).
 
 #include <fcntl.h>
@@ -66,7 +66,8 @@ class DaemonRestartTest : public Site {
     return name;
   }
 
-  // Each image finds what the former one held free.
+  // Replaces an engine's program twice. Each program finds the slabs free that
+  // the former one held.
   void ReplaceAnEngineTwice() {
     const uint32_t most =
         pool_slabs_ / 3;  // of a layer; two fill more than half
@@ -130,7 +131,7 @@ TEST_F(DaemonRestartTest, EnginesServeOnAndSlabsGoOnMovingAndNoneIsLost) {
   const uint32_t whole = SlabsOf(engines.back()->pid());
   EXPECT_EQ(whole, 2u);
   for (int i = 0; i < kills; ++i) {
-    // Else its parent would pause before the next start.
+    // Otherwise its parent would pause before the next start.
     usleep(200'000 + random_() % 30'000);
     ASSERT_NO_FATAL_FAILURE(Kill()) << "kill " << i;
     for (const auto& engine : engines) {
@@ -149,8 +150,8 @@ TEST_F(DaemonRestartTest, EnginesServeOnAndSlabsGoOnMovingAndNoneIsLost) {
   EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
 }
 
-// In a pool of any size: an engine that needs a slab as its daemon dies gets it
-// from the next one.
+// With a pool of any size, an engine that needs a slab when its daemon dies
+// gets it from the next daemon.
 TEST_F(DaemonRestartTest, SlabIsLeasedSoonAfterATakeover) {
   const int kills = FromEnvironment("FINESERVE_DAEMON_KILLS", 5);
   Process::Environment environment = EngineEnvironment();
@@ -180,8 +181,8 @@ TEST_F(DaemonRestartTest, SlabIsLeasedSoonAfterATakeover) {
   EXPECT_TRUE(engine.alive());
 }
 
-// The same of an engine that starts as the daemon dies, with its own start: it
-// waits in the socket that is kept.
+// Does the same for an engine that starts when the daemon dies, and includes
+// its start in the time. The engine waits at the socket, which is kept.
 TEST_F(DaemonRestartTest, EngineThatStartsInATakeoverHasItsSlabsSoon) {
   const int kills = FromEnvironment("FINESERVE_DAEMON_KILLS", 5);
   std::vector<double> leased_ms;
@@ -203,7 +204,7 @@ TEST_F(DaemonRestartTest, EngineThatStartsInATakeoverHasItsSlabsSoon) {
       pool_mib_, pool_slabs_, Quantile(leased_ms, .5), Quantile(leased_ms, 1));
 }
 
-// The daemon dies at any moment of an engine's start, its Hello included.
+// The daemon dies at any moment of an engine's start, including its Hello.
 TEST_F(DaemonRestartTest, EngineJoinsThePoolWhenItsDaemonDiesAtAnyMoment) {
   SCOPED_TRACE(testing::Message() << "FINESERVE_SEED=" << seed_);
   const int kills = FromEnvironment("FINESERVE_DAEMON_KILLS", 8);
@@ -224,7 +225,7 @@ TEST_F(DaemonRestartTest, ProgramThatAnotherReplacedWithoutADaemonHasEnded) {
   ReplaceAnEngineTwice();
 }
 
-// A later look into the folder finds no daemon's socket.
+// A program that looks into the folder later finds no daemon's socket.
 TEST_F(DaemonRestartTest, SocketGoesWithTheSupervisorAndStaysWithADaemon) {
   const std::string socket = SocketPath();
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
@@ -238,7 +239,7 @@ TEST_F(DaemonRestartTest, SocketGoesWithTheSupervisorAndStaysWithADaemon) {
   EXPECT_NE(access(socket.c_str(), F_OK), 0);
 }
 
-// Peers wait in it for a daemon that can take the pool over.
+// Peers wait at the socket for a daemon that can take the pool over.
 TEST_F(DaemonRestartTest, SocketStaysWhenATakeoverFails) {
   // A GPU may forget a pool in which no engine is left.
   const auto engine = StartEngine(std::to_string(slab_mib_) + "MiB");
@@ -272,7 +273,8 @@ TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
   auto view = StartView("a", "--page 33792");
   auto whole = StartEngine(std::to_string(slab_mib_) + "MiB");
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
-  // It cannot notice before it is killed.
+  // The daemon is stopped, so that it cannot notice the deaths before it is
+  // killed.
   ASSERT_TRUE(process::SignalOne(daemon, SIGSTOP));
   for (auto* engine : {view.get(), whole.get()}) {
     engine->EndBy(SIGKILL);
@@ -282,8 +284,8 @@ TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
   EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
 }
 
-// The pool's keeper dies: the daemon serves on, and says so when it would store
-// something.
+// The pool's keeper dies. The daemon continues to serve, and says so when it
+// would store something.
 TEST_F(DaemonRestartTest, DaemonWhoseParentDiesServesOn) {
   auto first = StartView("a", "--page 33792");
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
@@ -307,7 +309,8 @@ TEST_F(DaemonRestartTest, DaemonWhoseParentDiesServesOn) {
   EXPECT_TRUE(process::SignalOne(daemon, SIGKILL));
 }
 
-// The GPU executes what the former daemon has asked for long after its death.
+// The GPU executes fills that the former daemon asked for long after that
+// daemon's death.
 class LateFillTest : public DaemonRestartTest {
  protected:
   LateFillTest() {
@@ -321,7 +324,7 @@ class LateFillTest : public DaemonRestartTest {
 TEST_F(LateFillTest, SlabsThatItZeroesAreNotLeasedUntilItIsGone) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "holds up the emulated device";
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
-  // One that has asked for no fill yet leaves none behind.
+  // A daemon that has not asked for a fill yet leaves none behind.
   ASSERT_TRUE(Eventually([&] { return SlabsIn(abi::SlabState::kFree) > 0; }));
   ASSERT_TRUE(process::SignalOne(daemon, SIGKILL));
   ASSERT_TRUE(Eventually([&] { return TableIfServed().has_value(); }));
@@ -355,8 +358,8 @@ TEST_F(DaemonRestartTest, NextDaemonServesNewEnginesBesideTheOldOnes) {
   EXPECT_NE(table.engines[0].id, table.engines[1].id);
 }
 
-// Without persistence mode the GPU forgets all memory when the last process
-// that has it open ends; then what the parent keeps names none.
+// Without persistence mode, the GPU forgets all memory when the last process
+// that has it open ends. What the parent keeps then names no memory.
 class ForgetfulGpuTest : public DaemonRestartTest {
  protected:
   ForgetfulGpuTest() {
@@ -398,7 +401,7 @@ TEST_F(ForgetfulGpuTest, PoolLivesOnWithAnEngineThatHasTheGpuOpen) {
   EXPECT_TRUE(view->alive());
 }
 
-// As after a reset of the GPU beside an engine.
+// Simulates a reset of the GPU beside an engine.
 TEST_F(DaemonRestartTest, LostPoolWaitsForTheEndOfEnginesThatLiveInIt) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "loses memory on the emulated device";
   auto view = StartView("a", "--page 33792");

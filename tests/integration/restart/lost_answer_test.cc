@@ -1,6 +1,6 @@
 // The daemon is killed when it is about to send an answer: it has done and
-// published what it was asked for, and the engine never hears of it. The next
-// daemon is asked again, and nothing may be granted twice or lost.
+// published what it was asked for, but the engine never gets the answer. The
+// engine asks the next daemon again, and nothing may be granted twice or lost.
 
 #include <errno.h>
 #include <gtest/gtest.h>
@@ -45,8 +45,8 @@ class LostAnswerTest : public Site {
  protected:
   static constexpr uint32_t kPoolSlabs = 24;
 
-  // The engine's two leases of a slab each survive the daemon's death when it
-  // is about to send the nth message of this type.
+  // Expects that the engine's two leases of a slab each survive if the daemon
+  // dies when it is about to send the nth message of this type.
   void ExpectNothingLost(abi::MessageType type, int nth) {
     SCOPED_TRACE(testing::Message()
                  << "message " << static_cast<int>(type) << ", number " << nth);

@@ -1,7 +1,7 @@
 // The stock unit file under a real systemd: kill -9 of the daemon, and fsctl
-// upgrade, while engines serve. A user manager of the test's own, in a mount
-// namespace and control groups of its own. FINESERVE_DAEMON_KILLS sets another
-// number of kills.
+// upgrade, while engines serve. The test starts a user manager in a separate
+// mount namespace and separate control groups. FINESERVE_DAEMON_KILLS sets
+// another number of kills.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -22,10 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Begins the manager, says "ready" or why it cannot, and then runs the lines of
-// its standard input. systemd refuses to run where it has not booted the
-// machine, hence /run/systemd/system; it moves the processes of its control
-// group, hence one of its own in each hierarchy.
+// Starts the manager, prints "ready" or why it cannot, and then runs the lines
+// of its standard input. systemd refuses to run on a machine that it has not
+// booted, hence /run/systemd/system. It moves the processes of its control
+// group, hence a separate group in each hierarchy.
 constexpr char kManager[] = R"(
 groups=
 for folder in /sys/fs/cgroup /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
@@ -83,7 +83,7 @@ class SystemdTest : public Site {
     manager_->Wait();
   }
 
-  // The stock unit file, and a drop-in as an operator writes it.
+  // Installs the stock unit file, and a drop-in as an operator writes it.
   void Install() {
     fs::create_directories(folder() + "/installed/bin");
     const fs::path build =
@@ -109,7 +109,8 @@ class SystemdTest : public Site {
     for (const auto& [name, value] : environment()) {
       drop_in << "Environment=" << name << "=" << value << "\n";
     }
-    // The unit's filter of system calls lets no process be traced at its end.
+    // The unit's filter of system calls does not let the leak check trace a
+    // process at its end.
     drop_in << "Environment=ASAN_OPTIONS=detect_leaks=0\n";
   }
   static std::string Unit() { return "fineserved@emulated.service"; }
@@ -117,7 +118,7 @@ class SystemdTest : public Site {
     return folder() + "/installed/bin/fineserved";
   }
 
-  // The exit code of a line of shell where the manager runs.
+  // Runs a line of shell where the manager runs, and returns its exit code.
   int Do(const std::string& line) {
     const std::string done = manager_->Ask(line);
     return done.rfind("done ", 0) == 0 ? std::stoi(done.substr(5)) : -1;
@@ -136,7 +137,8 @@ class SystemdTest : public Site {
     }
     engines_.push_back(StartEngine("4MiB"));
   }
-  // Another daemon has taken over the same pool, and slabs move in it.
+  // Expects that another daemon has taken over the same pool, and that slabs
+  // move in it.
   void ExpectTakenOver(const abi::TableSnapshot& before) {
     ASSERT_TRUE(Eventually([&] {
       const auto now = TableIfServed();

@@ -1,5 +1,6 @@
-// FineServe is removed while engines serve: its daemon ends, and its files go.
-// The engines go on, and the programs that they start run without it.
+// FineServe is removed while engines serve: its daemon ends, and its files are
+// deleted. The engines continue, and the programs that they start run without
+// it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -79,7 +80,7 @@ TEST_F(UninstallTest, WholeSlabsStayAndLaterMemoryIsTheDrivers) {
   EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
 }
 
-// An engine starts its workers again, or runs a compiler.
+// For example, an engine starts its workers again, or runs a compiler.
 TEST_F(UninstallTest, ProgramsThatStartLaterRunWithoutThePreload) {
   const auto engine = StartEngine("8MiB", {}, preload_);
   Uninstall();

@@ -23,10 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kWentBack = 4;
-// A release that neither serves nor ends, but for its parent's end: it has the
-// pool's descriptors, and with them the emulated GPU's memory.
-// Ends with its parent, also with one that ended before it began. Another
-// process may get the parent's pid.
+// A release that does not serve and ends only with its parent, even if the
+// parent ended before it began. It has the pool's descriptors, and with them
+// the emulated GPU's memory. Another process may get the parent's pid.
 constexpr char kHangs[] =
     "while [ $PPID != 1 ] && "
     "[ \"$(cut -d' ' -f4 /proc/$$/stat)\" = $PPID ]; do sleep 0.1; done";
@@ -37,7 +36,7 @@ class UpgradeTest : public Site {
 
   UpgradeTest() {
     Set("EMUCUDA_MEMORY", "4GiB");
-    // An installation of its own, whose program can be replaced.
+    // A separate installation, whose program can be replaced.
     fs::create_directories(folder() + "/installed/bin");
     fs::create_directory_symlink(Build() + "/lib", folder() + "/installed/lib");
     fs::copy_file(Program("fineserved"), Installed());
@@ -51,14 +50,15 @@ class UpgradeTest : public Site {
   std::string Installed() const {
     return folder() + "/installed/bin/fineserved";
   }
-  // The same release in another file.
+  // Returns the same release in another file.
   std::string Another() const {
     const std::string path = folder() + "/installed/bin/another";
     fs::copy_file(Program("fineserved"), path,
                   fs::copy_options::overwrite_existing);
     return path;
   }
-  // A release that answers questions as ours does and then does `otherwise`.
+  // Returns a release that answers questions as ours does, but does `otherwise`
+  // instead of serving.
   std::string Broken(const std::string& otherwise) const {
     return Script("case \"$*\" in *--version*|*--check-takeover*) exec " +
                   Program("fineserved") + " \"$@\";; esac\n" + otherwise);
@@ -100,7 +100,7 @@ class UpgradeTest : public Site {
     return engine;
   }
 
-  // The command's exit code; what it says is in answer_.
+  // Runs fsctl upgrade and returns its exit code. What it says is in answer_.
   int RunUpgrade(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"upgrade", "--json"});
     const Finished done = Fsctl(arguments);
@@ -109,7 +109,7 @@ class UpgradeTest : public Site {
     answer_ = done.out + done.err;
     return done.code;
   }
-  // Engines serve on, and slabs move between them.
+  // Expects that the engines still serve, and that slabs move between them.
   void ExpectServing(const abi::TableSnapshot& before) {
     const abi::TableSnapshot now = Table();
     EXPECT_EQ(now.epoch, before.epoch);
@@ -189,7 +189,7 @@ TEST_F(UpgradeTest, ReleaseThatDoesNotServeGivesWayToTheFormerOne) {
     EXPECT_TRUE(fs::exists(Installed() + ".failed"));
     ExpectServing(before);
   }
-  // The parent starts the former program from now on, too.
+  // From now on, the parent also starts the former program.
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
   EXPECT_TRUE(process::SignalOne(daemon, SIGKILL));
   ASSERT_TRUE(Eventually(
@@ -198,7 +198,7 @@ TEST_F(UpgradeTest, ReleaseThatDoesNotServeGivesWayToTheFormerOne) {
   ExpectNothingLost();
 }
 
-// The installed file is gone, and what ran is kept nevertheless.
+// The installed file is gone, but the program that ran is kept.
 TEST_F(UpgradeTest, FormerReleaseComesBackThoughItsFileIsGone) {
   StartPool();
   StartEngines();
@@ -208,7 +208,7 @@ TEST_F(UpgradeTest, FormerReleaseComesBackThoughItsFileIsGone) {
   ExpectServing(before);
 }
 
-// Even if the test above fails, no process with the pool is left behind.
+// Even if the test above fails, no process that has the pool is left behind.
 TEST_F(UpgradeTest, ReleaseThatHangsEndsWithItsParent) {
   StartPool();
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
@@ -249,7 +249,8 @@ TEST_F(UpgradeTest, ReleaseThatCannotTakeThePoolOverIsNotStarted) {
              " --version;; esac\necho no pool for me; exit 1"),
       "no pool for me");
   EXPECT_EQ(Table().daemon_pid, before.daemon_pid);
-  // A release that does not know the question is of the right version.
+  // A release that does not know the question is accepted if its version is
+  // right.
   const std::string silent = Script(
       "case \"$*\" in *--version) exec " + Program("fineserved") +
       " --version;; esac\necho 'no such flag: --check-takeover'; exit 2");
@@ -274,9 +275,9 @@ TEST_F(UpgradeTest, RootTakesNoProgramThatOthersCanChange) {
   EXPECT_EQ(Table().daemon_pid, daemon);
 }
 
-// FINESERVE_FORMER_BUILD is the build folder of an earlier commit: its daemon,
-// its parent and its engines (shim included) meet this one's daemon and back
-// again, FINESERVE_UPGRADES times (3).
+// FINESERVE_FORMER_BUILD is the build folder of an earlier commit. Its parent
+// and its engines (shim included) run while the pool passes from its daemon to
+// this commit's daemon and back, FINESERVE_UPGRADES times (3).
 TEST_F(UpgradeTest, FormerReleaseIsUpgradedAndComesBackWhileItsEnginesServe) {
   const char* former = getenv("FINESERVE_FORMER_BUILD");
   if (former == nullptr) {
@@ -303,7 +304,7 @@ TEST_F(UpgradeTest, FormerReleaseIsUpgradedAndComesBackWhileItsEnginesServe) {
   ExpectNothingLost();
 }
 
-// The files that the next daemon would read are checked beforehand.
+// fsctl upgrade first checks the files that the next daemon would read.
 TEST_F(UpgradeTest, ConfigurationThatTheNextOneRefusesIsFoundBefore) {
   const std::string config = folder() + "/fineserve.toml";
   std::ofstream(config) << "[pool]\nsize = \"96MiB\"\n";

@@ -1,5 +1,6 @@
 // fsctl apply and SIGHUP: a fleet changes while it serves. Real daemon, proxy,
-// fsctl up and engines; what did not change is under load all the time.
+// fsctl up and engines; the engines that do not change are under load all the
+// time.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +35,8 @@ class ApplyTest : public ServingSite {
     }
   }
 
-  // A model and an engine, which fsctl up starts with these words more.
+  // Returns a model with an engine, which fsctl up starts with the further
+  // arguments `more`.
   Served Engine(const std::string& name,
                 const std::vector<std::string>& more = {}) {
     Served served = {name,
@@ -65,7 +67,7 @@ class ApplyTest : public ServingSite {
   Finished Apply(const std::vector<std::string>& more = {"--yes"}) {
     return Fsctl(With({"apply", fleet_path()}, more));
   }
-  // The engine's pid, by the tables of the pool.
+  // Returns the engine's pid according to the tables of the pool.
   int Pid(const std::string& engine) {
     const std::string engines = Fsctl({"engines", "--json"}).out;
     for (int i = 0; i < 8; ++i) {
@@ -77,7 +79,7 @@ class ApplyTest : public ServingSite {
     return 0;
   }
 
-  // The state that fsctl models shows of the engine.
+  // Returns the state that fsctl models shows for the engine.
   std::string StateInModels(const std::string& engine) {
     std::istringstream lines(Fsctl({"models"}).out);
     for (std::string line; std::getline(lines, line);) {
@@ -96,8 +98,8 @@ class ApplyTest : public ServingSite {
   std::unique_ptr<Process> up_;
 };
 
-// One engine is added, one removed, one changed; the fourth has clients all the
-// time, and they notice nothing.
+// One engine is added, one is removed and one is changed. The fourth has
+// clients all the time, and they notice nothing.
 TEST_F(ApplyTest, OnlyWhatChangedIsRestartedAndNoRequestOfTheRestFails) {
   StartAll({Engine("stay"), Engine("turn"), Engine("leave")});
   const int stay = Pid("stay"), turn = Pid("turn");
@@ -156,7 +158,8 @@ TEST_F(ApplyTest, EngineThatAnOperatorStoppedStaysSoUntilItIsStarted) {
   EXPECT_EQ(Ask(stays).status, 200);
   EXPECT_TRUE(Eventually([&] { return StateInModels("turn") == "stopped"; }));
 
-  // The next fsctl up, and a file with other settings, leave it so.
+  // The next fsctl up, and a file with other settings, leave the engine
+  // stopped.
   up_->EndBy(SIGKILL);
   up_ = LaunchUp();
   EXPECT_THAT(up_->ReadLine(), HasSubstr("stay: adopted"));
@@ -222,7 +225,7 @@ TEST_F(ApplyTest, FleetThatNoProcessUsesIsSaidSo) {
   EXPECT_THAT(none.err, HasSubstr("no process follows"));
 }
 
-// Whole answers have taught κ; it stays when requests end.
+// κ was learnt from whole answers, and keeps its value when requests end.
 TEST_F(ApplyTest, LearntFiguresOutliveAFleetAndADaemon) {
   StartAll({Engine("stay")});
   const auto kappa = [&] {
@@ -241,7 +244,7 @@ TEST_F(ApplyTest, LearntFiguresOutliveAFleetAndADaemon) {
   EXPECT_TRUE(Eventually([&] { return kappa() == learnt; })) << kappa();
 }
 
-// All three, as the reload of their units sends it.
+// Sends SIGHUP to all three programs, as the reload of their units does.
 TEST_F(ApplyTest, HangupMakesAllThreeTakeTheFileAgain) {
   StartAll({Engine("stay"), Engine("leave")});
   const int stay = Pid("stay");
@@ -253,7 +256,8 @@ TEST_F(ApplyTest, HangupMakesAllThreeTakeTheFileAgain) {
   EXPECT_TRUE(Eventually([&] { return Pid("leave") == 0; }));
   EXPECT_EQ(Pid("stay"), stay);
   EXPECT_THAT(Apply({"--dry-run"}).out, HasSubstr("no changes"));
-  // A mistake leaves all as it was, and fsctl up with its engines.
+  // A mistake in the file leaves everything as it was, including fsctl up and
+  // its engines.
   std::ofstream(fleet_path()) << "[scheduler]\npolicy = \"best\"\n";
   up_->Signal(SIGHUP);
   EXPECT_TRUE(Eventually([&] {

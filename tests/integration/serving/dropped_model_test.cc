@@ -1,6 +1,7 @@
-// Two equal replicas on two GPUs behind the proxy: in a burst one of them gives
-// its weights for KV, by the daemons' own decision, and gets them back when it
-// is over. tinyserve's tokens depend on its weights and on its KV.
+// Two equal replicas on two GPUs behind the proxy. In a burst, the daemons
+// decide that one of them gives its weights up for KV, and it gets them back
+// when the burst is over. tinyserve's tokens depend on its weights and on its
+// KV.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -64,7 +65,7 @@ class DroppedModelTest : public ServingSite {
   void ServeWithALink() {
     Serve({{"link_gb_s", 400}, {"rereads", 1}}, {"--freeze", "--freeze"});
   }
-  // `by_up`: fsctl up starts the replicas.
+  // If `by_up`, fsctl up starts the replicas.
   void WriteFleet(const stage::TomlKeys& overload, bool by_up = false) {
     stage::FleetText file;
     file.Proxy({{"without_daemon", "fail_open"}});
@@ -86,7 +87,8 @@ class DroppedModelTest : public ServingSite {
     file.WriteTo(fleet_path());
   }
   static std::string NameOf(int i) { return "chat-" + std::to_string(i); }
-  // Its parent keeps the pool, and starts it again when it has died.
+  // Starts a daemon whose parent keeps the pool, and starts the daemon again
+  // when it has died.
   void StartOn(int i) {
     daemons_[i] = StartDaemon(
         With(Words("--supervise --pool auto --reserve 100MiB --headroom 16MiB "
@@ -113,14 +115,16 @@ class DroppedModelTest : public ServingSite {
                            {"FINESERVE_EVICT", "auto"},
                            {"CUDA_VISIBLE_DEVICES", i == 0 ? "0,1" : "1,0"}}));
   }
-  // A figure of the replica, as its daemon says; 0 if it does not answer.
+  // Returns a figure of the replica from its daemon; 0 if the daemon does not
+  // answer.
   int Number(int i, const std::string& field) {
     const Finished models = Fsctl({"--gpu", gpus_[i], "models", "--json"});
     return atoi(JsonAt(models.out, "/models/0/engines/0/" + field).c_str());
   }
   bool HasDropped(int i) { return Number(i, "dropped_bytes") != 0; }
   bool AnyHasDropped() { return HasDropped(0) || HasDropped(1); }
-  // Begins so many requests at once, each for a quarter of a thousand tokens.
+  // Begins `requests` requests at once, each for a quarter of a thousand
+  // tokens.
   void BeginBurst(int requests) {
     for (int n = 0; n < requests; ++n) {
       clients_.emplace_back([this, n] {
@@ -189,7 +193,7 @@ TEST_F(DroppedModelTest, BurstTurnsWeightsIntoKvAndItsEndRestoresThem) {
   }
 }
 
-// Each sees its own GPU first, and the other one's.
+// Each replica sees its own GPU first, and then the other replica's.
 TEST_F(DroppedModelTest, ReplicasOfFsctlUpReadEachOthersWeights) {
   freeze_[0] = freeze_[1] = "--freeze";
   WriteFleet({{"link_gb_s", 400}, {"rereads", 1}}, /*by_up=*/true);
@@ -229,7 +233,8 @@ TEST_F(DroppedModelTest, ReasonIsSaidWhereNothingIsDropped) {
   EXPECT_EQ(answers_, 90) << failed_;
 }
 
-// At any moment of a drop or a restoration that the policy orders.
+// Kills engines and daemons at any moment of a drop or a restoration that the
+// policy orders.
 TEST_F(DroppedModelTest, DeathsInTheMiddleGiveNoWrongToken) {
   const int rounds = process::FromEnvironment("FINESERVE_DROP_KILLS", 6);
   ServeWithALink();

@@ -1,4 +1,4 @@
-// Two replicas on one GPU, whose daemon admits, of which one errs under load.
+// Two replicas, one of which errs under load, on one GPU whose daemon admits.
 
 #include <gmock/gmock.h>
 
@@ -35,7 +35,7 @@ class ErringReplicaTest : public ServingSite {
     served.replica_of = replica_of;
     return served;
   }
-  // Number of one client's requests that were answered as they must be.
+  // Returns how many of one client's requests were answered correctly.
   int Right() const {
     Peer client = Peer::To(port());
     int right = 0;

@@ -60,7 +60,7 @@ class EvictedModelTest : public ServingSite {
     EXPECT_EQ(TextOf(answer), engine.Expected(prompt, 20));
   }
   void Evict(const std::string& engine) {
-    // The engine may still run a request that its client has given up.
+    // The engine may still run a request that its client has abandoned.
     ASSERT_TRUE(Eventually([&] {
       const Finished done = Fsctl({"evict", engine});
       return done.code == 0 && done.out.find("left the GPU") != done.out.npos;
@@ -71,7 +71,8 @@ class EvictedModelTest : public ServingSite {
   std::unique_ptr<TinyEngine> chat_, code_;
 };
 
-// While another model, whose slabs it leaves, is asked all the time.
+// Another model, which gets the slabs that this one leaves, has requests all
+// the time.
 TEST_F(EvictedModelTest, RequestBringsItBackAndIsAnsweredRight) {
   const auto rounds = static_cast<uint32_t>(
       process::FromEnvironment("FINESERVE_TEST_ROUNDS", 5));
@@ -145,21 +146,21 @@ TEST_F(EvictedModelTest, DaemonsThatAreKilledDuringMovesLoseNothing) {
   RecordProperty("moves", static_cast<int>(moves));
   printf("%u answers, %u evictions, %d kills\n", answers.load(), moves.load(),
          kills);
-  // All slabs but those that the two engines are leased come free again.
+  // All slabs become free once the two engines have ended.
   AskAndCompare(*chat_, 1);
   AskAndCompare(*code_, 1);
   for (auto* engine : {&chat_, &code_}) engine->reset();
   EXPECT_TRUE(EventuallyFree(8));
 }
 
-// The client that asks the engine itself, past the proxy.
+// The client asks the engine directly, without the proxy.
 TEST_F(EvictedModelTest, RequestPastTheProxyBringsItBackToo) {
   Evict("chat");
   EXPECT_EQ(chat_->Complete(Prompt(3, 100), 10),
             chat_->Expected(Prompt(3, 100), 10));
 }
 
-// Beside the pool of 64 MiB there is room for the weights of two.
+// Beside the pool of 64 MiB, there is room for the weights of two engines.
 class CrowdedGpuTest : public EvictedModelTest {
  protected:
   void SetUp() override {
@@ -206,7 +207,7 @@ TEST_F(CrowdedGpuTest, EngineThatStartsGetsTheRoomOfAnIdleOne) {
   ExpectThatAThirdOneStarts();
 }
 
-// All others are idle and have come later.
+// All other engines are idle and have come later.
 TEST_F(CrowdedGpuTest, AnotherOneLeavesAtAnOperatorsWord) {
   Evict("chat");
   const auto mail = Start("mail", mail_port_);
@@ -217,8 +218,8 @@ TEST_F(CrowdedGpuTest, AnotherOneLeavesAtAnOperatorsWord) {
   AskAndCompare(*chat_, 1);
 }
 
-// Beside two models there is less than a context takes, which a start needs
-// before it could ask for anything.
+// Beside two models, less memory is free than a context takes. An engine needs
+// a context before it can ask for anything.
 class FullGpuTest : public CrowdedGpuTest {
  protected:
   void SetUp() override {
@@ -272,8 +273,8 @@ TEST_F(GrowingPoolTest, EngineThatLeftForAnotherComesBackWhenThatEnds) {
   AskAndCompare(*code_, 1);
 }
 
-// Tensors of a granule take what comes free to the last byte. Then the KV of
-// the one that starts needs memory as well.
+// Tensors of one granule use the free memory to the last byte. The engine that
+// starts then needs memory for its KV as well.
 class FullGrowingPoolTest : public GrowingPoolTest {
  protected:
   std::string engine_options() const override {
@@ -289,7 +290,7 @@ TEST_F(FullGrowingPoolTest, EngineWhoseWeightsFillTheGpuServes) {
   AskAndCompare(*mail, 1);
 }
 
-// Its pool gives nothing to engines that start.
+// A pool that gives nothing to engines that start.
 class GrownPoolTest : public GrowingPoolTest {
  protected:
   std::vector<std::string> daemon_flags() const override {
@@ -308,8 +309,8 @@ bool HasThread(pid_t pid, const std::string& name) {
   return false;
 }
 
-// Its view, which comes first, maps the slabs that then have to leave the pool:
-// the view's keeper lets go of them.
+// The engine's view comes back first, and maps slabs that then have to leave
+// the pool. The view's keeper releases them.
 TEST_F(GrownPoolTest, EngineComesBackInMemoryThatThePoolHasTaken) {
   Evict("chat");
   const uint32_t absent = SlabsIn(abi::SlabState::kAbsent);
@@ -382,8 +383,8 @@ TEST_F(FleetLargerThanItsGpuTest, AllModelsStartAndAnswerInTurns) {
   AskAllInTurns();
 }
 
-// Its weights fit, but of six engines' floors, three of the pool's eight slabs
-// each, only two do.
+// The weights of all six engines fit, but only two of their floors do: each
+// floor is three of the pool's eight slabs.
 class FloorsLargerThanThePoolTest : public FleetLargerThanItsGpuTest {
  protected:
   void SetUp() override { Begin("1GiB", /*floor_blocks=*/"384"); }

@@ -20,8 +20,8 @@ constexpr int kClients = 8;
 struct FailureCase {
   const char* name;
   const char* fault;  // of tinyserve
-  // Answers that had begun and broke off, and requests that were late when they
-  // were moved: one of each client at most.
+  // Limits on the answers that had begun and broke off, and on the requests
+  // that were late when they were moved: one of each client.
   int most_lost, most_refused;
 };
 

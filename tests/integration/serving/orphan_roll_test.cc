@@ -45,8 +45,8 @@ class OrphanRollTest : public ServingSite {
     ReadUntil("(4 of 4 serving)");
     StartProxy();
   }
-  // Waits for such a line of `fsctl up`; returns the lines up to and including
-  // it.
+  // Waits for a line of `fsctl up` that contains `part`; returns the lines up
+  // to and including it.
   std::vector<std::string> ReadUntil(const std::string& part) {
     std::vector<std::string> lines;
     do {

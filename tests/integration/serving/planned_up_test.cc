@@ -31,8 +31,8 @@ namespace {
 using ::testing::HasSubstr;
 using wire::PlaceState;
 
-// Answers at a daemon's admission socket, which a daemon without a fleet leaves
-// alone, that this is the plan.
+// Answers with this plan at a daemon's admission socket. A daemon without a
+// fleet does not use that socket.
 class StandIn {
  public:
   explicit StandIn(const std::string& path)
@@ -42,8 +42,8 @@ class StandIn {
     thread_.join();
   }
 
-  // `ends`: of those that are off, the one that is not to rest, although its
-  // memory has left the GPU.
+  // `ends` is the place, among those that are off, that must not rest although
+  // its memory has left the GPU.
   void Say(uint64_t number,
            const std::vector<std::pair<std::string, PlaceState>>& places,
            const std::string& ends = "") {
@@ -91,12 +91,12 @@ class PlannedUpTest : public Site {
         absl::StrCat(folder(), "/run/", gpus_[0], ".admission"));
     WriteFleet({gpus_[0], gpus_[1]});
   }
-  // An engine must not outlive a failed test.
+  // Kills the engines, because none may outlive a failed test.
   void TearDown() override {
     for (const pid_t pid : started_) kill(-pid, SIGKILL);
   }
 
-  // Places tiny-0 and so on, one on each GPU.
+  // Writes a fleet with places tiny-0 and so on, one on each GPU.
   void WriteFleet(const std::vector<std::string>& gpus,
                   const std::string& evict = "never") {
     std::ofstream(folder() + "/tiny.toml")
@@ -117,8 +117,8 @@ class PlannedUpTest : public Site {
   std::unique_ptr<Process> Up() {
     return LaunchProgram({"fsctl", "up", path_});
   }
-  // Pid in the next line that begins like this and has one: "tiny-0: started,
-  // pid 4711, log …".
+  // Returns the pid in the next line that begins with `event` and has one:
+  // "tiny-0: started, pid 4711, log …".
   pid_t PidOf(Process* up, const std::string& event) {
     std::string line;
     size_t at = std::string::npos;
@@ -134,7 +134,7 @@ class PlannedUpTest : public Site {
   bool Serves(uint16_t port) {
     return HttpClient(port).Ask("GET", "/health").status == 200;
   }
-  // tiny-0 runs and serves, and its fsctl has been killed.
+  // Starts tiny-0, kills its fsctl once it serves, and returns its pid.
   pid_t LeftBehind() {
     leader_->Say(1, {{"tiny-0", PlaceState::kServe}});
     const auto up = Up();
@@ -188,7 +188,8 @@ TEST_F(PlannedUpTest, PlacesRunWhilePlansWantThem) {
   Stop(up.get());
 }
 
-// Memory may take a minute to leave; one whose memory has left rests for ever.
+// Memory may take a minute to leave. A place whose memory has left rests
+// forever.
 TEST_F(PlannedUpTest, PlaceThatIsOffRestsUntilAPlanHasItEnd) {
   WriteFleet({gpus_[0], gpus_[1]}, "auto");
   leader_->Say(5, {{"tiny-0", PlaceState::kServe}});

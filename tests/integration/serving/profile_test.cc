@@ -35,8 +35,8 @@ class ProfileTest : public ServingSite {
     return std::make_unique<TinyEngine>(Program("tinyserve"), "tiny",
                                         std::move(arguments), environment);
   }
-  // Steps long enough that a few milliseconds of delay on either side change
-  // little.
+  // Starts an engine whose steps are so long that a few milliseconds of delay
+  // on either side change little.
   std::unique_ptr<TinyEngine> StartSlow() {
     return StartAlone({"--step-base-us", absl::StrCat(kBaseUs),
                        "--step-token-us", absl::StrCat(kTokenUs),
@@ -68,7 +68,7 @@ class ProfileTest : public ServingSite {
   const std::string output_ = folder() + "/tiny.profile.toml";
 };
 
-// A busy machine disturbs a measurement, not each of five.
+// A busy machine may disturb one measurement, but not all five.
 TEST_F(ProfileTest, FindsTheStepTimesOfTheEngine) {
   constexpr double kTolerance = 0.25;
   const auto engine = StartSlow();

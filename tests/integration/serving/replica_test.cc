@@ -66,8 +66,8 @@ class ReplicaTest : public ServingSite {
     const Finished models = Fsctl({"--gpu", gpus_[gpu], "models", "--json"});
     return JsonInt(models.out, "/models/0/admitted");
   }
-  // Number of right answers to `count` requests. Their SLO is longer than the
-  // time until a daemon is known to be dead.
+  // Returns the number of right answers to `count` requests. Their SLO is
+  // longer than the time until a daemon is known to be dead.
   int Right(int count) {
     int right = 0;
     for (int i = 0; i < count; ++i) {
@@ -97,13 +97,13 @@ TEST_F(ReplicaTest, RequestsAreSplitByTargetRateAndTheOtherTakesOver) {
   EXPECT_EQ(Right(40), 40);
   EXPECT_EQ(AdmittedOn(0) - first, 30);
   EXPECT_EQ(AdmittedOn(1) - second, 10);
-  // fail_closed: without the other GPU these would be refused.
+  // With fail_closed, these requests would be refused without the other GPU.
   daemons_[0]->EndBy(SIGKILL);
   EXPECT_EQ(Right(40), 40);
   EXPECT_GE(AdmittedOn(1) - second, 40);
 }
 
-// The first, which alone has a target rate, is full for seconds.
+// The first replica, the only one with a target rate, is full for seconds.
 TEST_F(ReplicaTest, RequestGoesToTheOneThatIsFree) {
   Served first = Engine("tiny", 0, 1, "");
   first.max_batch = 2;
@@ -126,7 +126,8 @@ TEST_F(ReplicaTest, RequestGoesToTheOneThatIsFree) {
   EXPECT_EQ(AdmittedOn(1), before + 8);
 }
 
-// Each GPU would bring the model back, and evict others for it.
+// Otherwise each GPU would bring the model back, and evict other engines for
+// it.
 TEST_F(ReplicaTest, EvictedModelComesBackToOneGpu) {
   Served engines[2] = {Engine("tiny", 0, 0, ""),
                        Engine("tiny-b", 1, 0, "tiny")};
@@ -144,7 +145,7 @@ TEST_F(ReplicaTest, EvictedModelComesBackToOneGpu) {
   const auto evict = [&](int i) {
     return Fsctl({"--gpu", gpus_[i], "evict", engines[i].name}).code == 0;
   };
-  // The proxy may not know at once that both are away.
+  // The proxy may not know at once that both replicas are away.
   int here = 0;
   ASSERT_TRUE(Eventually([&] {
     if (!evict(0) || !evict(1)) return false;
@@ -156,7 +157,7 @@ TEST_F(ReplicaTest, EvictedModelComesBackToOneGpu) {
   EXPECT_TRUE(away(1 - here)) << "the first has room for all";
 }
 
-// fsctl up shows each engine its own GPU only.
+// fsctl up shows each engine only its own GPU.
 TEST_F(ReplicaTest, EachEngineHoldsSlabsOfItsGpu) {
   Serve(Engine("tiny", 0, 3, ""), Engine("tiny-b", 1, 1, "tiny"));
   for (int gpu = 0; gpu < 2; ++gpu) {

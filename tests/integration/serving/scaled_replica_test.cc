@@ -1,6 +1,6 @@
-// Replicas that an autoscaler starts and ends, which the test plays: one that
-// is away is no trouble, one that leaves loses no request, and the demand says
-// how many are wanted.
+// Replicas that an autoscaler, played by the test, starts and ends: a replica
+// that is away is no trouble, one that leaves loses no request, and the demand
+// says how many are wanted.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class ScaledReplicaTest : public ServingSite {
     served.max_batch = 2;
     return served;
   }
-  // Starts one as the autoscaler does; returns once it gets requests.
+  // Starts a replica as the autoscaler does; returns once it gets requests.
   std::unique_ptr<Process> Begin(const Served& replica) {
     auto process =
         LaunchPreloaded(replica.command, {{"FINESERVE_ENGINE", replica.name}});
@@ -45,7 +45,7 @@ class ScaledReplicaTest : public ServingSite {
         << process->Stderr();
     return process;
   }
-  // A truth of `fsctl models` about an engine.
+  // True if `fsctl models` says `key` of the engine.
   bool Of(const std::string& engine, const std::string& key) {
     const std::string at =
         "/models/0/engines/" + std::string(engine == "chat-0" ? "0/" : "1/");

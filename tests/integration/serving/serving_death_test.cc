@@ -1,6 +1,6 @@
-// No token ever differs: the whole service as an operator runs it, three models
-// that fight for one small pool, while engines, daemon and supervisor are
-// killed and clients go away.
+// The whole service as an operator runs it: three models compete for one small
+// pool, while engines, daemon and supervisor are killed and clients go away. No
+// token ever differs.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -18,7 +18,8 @@ namespace {
 
 class ServingDeathTest : public ServingSite {
  protected:
-  // Formats: 4, 8 and 8 KiB of KV a token; 128, 64 and 128 blocks a slab.
+  // Starts the whole service. The formats take 4, 8 and 8 KiB of KV per token,
+  // with 128, 64 and 128 blocks per slab.
   void StartAll() {
     WriteFleet({Tinyserve("wide", 4096, {"--page", "64KiB"}),
                 Tinyserve("deep", 8192, {"--planes", "4", "--page", "32KiB"}),
@@ -31,8 +32,8 @@ class ServingDeathTest : public ServingSite {
     StartProxy();
   }
 
-  // All models have requests, one of them most: so each in turn needs the
-  // others' slabs.
+  // All models get requests, and one of them gets most, so each in turn needs
+  // the others' slabs.
   void BeginLoads(size_t busy) {
     for (size_t m = 0; m < models_.size(); ++m) {
       const AnswerLoad::Shape shape = {m == busy ? 900u : 100u, 40,
@@ -48,8 +49,8 @@ class ServingDeathTest : public ServingSite {
     })) << Count(Ending::kRight) - before
         << " right answers of " << more;
   }
-  // Kills one process: in six turns the daemon once, the supervisor once, else
-  // an engine.
+  // Kills one process: in six turns the daemon once, the supervisor once, and
+  // otherwise an engine.
   static constexpr int kFaults = 6;
   void Fault(int turn) {
     if (turn % kFaults == 3) {
@@ -69,7 +70,7 @@ class ServingDeathTest : public ServingSite {
     loads_.clear();
   }
 
-  // Number of such ends over all loads so far.
+  // Returns how many requests have ended in this way, over all loads so far.
   int Count(Ending ending) const {
     int count = ended_[static_cast<size_t>(ending)];
     for (const auto& load : loads_) count += load->Count(ending);
@@ -80,7 +81,8 @@ class ServingDeathTest : public ServingSite {
     returned_ += counters.slabs_returned;
     quarantined_ += counters.slabs_quarantined;
   }
-  // Requests that the daemon counts as waiting or running.
+  // Returns the number of requests that the daemon counts as waiting or
+  // running.
   int RequestsInBooks() {
     return JsonInt(Fsctl({"requests", "--json"}).out, "/total");
   }
@@ -122,7 +124,8 @@ class ServingDeathTest : public ServingSite {
   }
   void StartSupervisor() { up_ = LaunchUp(); }
 
-  // The oldest one of the pool, so that all engines get to use it.
+  // Kills the oldest engine of the pool, so that all engines get to use the
+  // pool.
   void KillEngine() {
     uint64_t oldest_ns = UINT64_MAX;
     pid_t oldest = 0;
@@ -137,7 +140,7 @@ class ServingDeathTest : public ServingSite {
     if (!process::SignalOne(oldest, SIGKILL)) return;  // all are down just now
     ++engines_killed_;
   }
-  // The engines go on with what they hold of its pool.
+  // Kills the daemon. The engines continue with what they hold of its pool.
   void KillDaemon() {
     NoteHandOvers();
     daemon_->EndBy(SIGKILL);

@@ -1,5 +1,5 @@
 // The whole service with two engines of different formats. tinyserve's answers
-// are known beforehand, so every one is compared.
+// are known in advance, so every answer is compared.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -22,10 +22,11 @@ using ::testing::HasSubstr;
 class ServingTest : public ServingSite {
  protected:
   using Engine = std::unique_ptr<TinyEngine>;
-  // The SLO of requests that must be answered on however slow a machine.
+  // The SLO of requests that must be answered, however slow the machine is.
   static constexpr char kNoHurry[] = "x-slo-ttft-ms: 120000\r\n";
 
-  // Daemon, engines "wide" and "deep" (each a model of its name), proxy.
+  // Starts the daemon, the engines "wide" and "deep" (each a model of its
+  // name), and the proxy.
   void StartAll(const std::string& without_daemon = "fail_open") {
     const uint16_t wide_port = process::FreePort(),
                    deep_port = process::FreePort();
@@ -53,11 +54,12 @@ class ServingTest : public ServingSite {
     return count;
   }
 
-  // Requests that the daemon counts as waiting or running.
+  // Returns the number of requests that the daemon counts as waiting or
+  // running.
   int RequestsInBooks() {
     return JsonInt(Fsctl({"requests", "--json"}).out, "/total");
   }
-  // Tokens of KV that the daemon has booked for the model's engine.
+  // Returns the tokens of KV that the daemon has booked for the model's engine.
   int Held(const std::string& name) {
     const std::string models = Fsctl({"models", "--json"}).out;
     for (int m = 0;; ++m) {
@@ -70,7 +72,7 @@ class ServingTest : public ServingSite {
     }
   }
 
-  // Clients that have all asked, and read their answers later.
+  // Clients that all send their requests, and read their answers later.
   class Crowd {
    public:
     Crowd(const TinyEngine& engine, uint16_t port, uint32_t clients)
@@ -136,9 +138,9 @@ TEST_F(ServingTest, LoadOnBothModelsIsAnsweredRightOrRefused) {
   EXPECT_EQ(wide.wrong() + deep.wrong() + wide.lost() + deep.lost(), 0);
 }
 
-// A word of one letter is a token, by its bytes half of one. The pool holds
-// 8,192 tokens of "deep", whose prompts are counted. A prompt of "wide", whose
-// are estimated, comes to an engine that cannot have it.
+// A one-letter word is a token, but its bytes count as half a token. The pool
+// holds 8,192 tokens of "deep", whose prompts are counted. The prompts of
+// "wide" are only estimated, so one reaches an engine that cannot hold it.
 TEST_F(ServingTest, CountedPromptThatFitsNowhereIsRefusedBeforeItsEngineHasIt) {
   StartAll();
   const auto words = [](size_t n) {
@@ -154,8 +156,8 @@ TEST_F(ServingTest, CountedPromptThatFitsNowhereIsRefusedBeforeItsEngineHasIt) {
   EXPECT_EQ(estimated.headers["x-fineserve-reason"], "") << "by the engine";
 }
 
-// At first 256 of the 4,000 tokens are expected. The engine stops in the
-// middle.
+// Initially, 256 of the 4,000 tokens are expected. The engine stops in the
+// middle of its answer.
 TEST_F(ServingTest, LongAnswerIsBookedAsItGrows) {
   StartAll();
   HttpClient client(port());
@@ -230,7 +232,8 @@ TEST_F(ServingTest, EngineKilledMidStreamEndsItsStreamWithAnErrorOnly) {
   EXPECT_TRUE(Eventually([&] { return others.right() >= answered + 20; }));
   others.End();
   EXPECT_EQ(others.wrong() + others.lost(), 0);
-  // Its model has no other engine; it waits for its return as long as its SLO.
+  // The model has no other engine, so the request waits for this engine's
+  // return for as long as its SLO.
   const HttpResponse refused =
       Ask(*deep_, "hello", 5, "x-slo-ttft-ms: 1000\r\n");
   EXPECT_EQ(refused.status, 503) << refused.body;
@@ -248,11 +251,12 @@ TEST_F(ServingTest, DaemonKilledUnderLoadChangesNoAnswer) {
   EXPECT_EQ(load.wrong() + load.lost(), 0);
 }
 
-// Most of the crowd waits: 16 fill the pool. The daemon forgets the proxy 3 s
-// after its last greeting, of which there is one a second; the proxy takes the
-// daemon for silent 2.5 s after the last verdict. So each round stops it at
-// another time after the round's beginning. The engine is stopped too, so that
-// only the proxy's greeting comes.
+// Most of the crowd waits, because 16 requests fill the pool. The proxy greets
+// the daemon once a second, and the daemon forgets the proxy 3 s after its last
+// greeting. The proxy takes the daemon for silent 2.5 s after the last verdict.
+// So each round stops the proxy at a different time after the round's
+// beginning. The engine is stopped too, so that only the proxy's greeting
+// comes.
 class StoppedProxyTest : public ServingTest,
                          public testing::WithParamInterface<std::vector<int>> {
 };
@@ -344,8 +348,8 @@ TEST_F(ServingTest, AnswersThatAreNotStreamedAreOnTimeOrLate) {
   }));
 }
 
-// The proxy is notified of a clean end; otherwise it would wait 2.5 s for an
-// answer.
+// The daemon notifies the proxy of a clean end; otherwise the proxy would wait
+// 2.5 s for an answer.
 TEST_F(ServingTest, EndOfTheDaemonHoldsNoRequestUp) {
   using Clock = std::chrono::steady_clock;
   StartAll("fail_open");

@@ -25,7 +25,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Models of 64 MiB that start on request, on a GPU where two fit.
+// Models of 64 MiB that start on request, on a GPU with room for two.
 class StartOnRequestTest : public ServingSite {
  protected:
   static constexpr uint32_t kModels = 4;
@@ -90,7 +90,7 @@ TEST_F(StartOnRequestTest, PlaceGoesToTheEngineForWhichAnotherStopped) {
   first.join();
 }
 
-// A proxy of which this test says which requests it has for one engine.
+// A proxy for which the test decides which requests it has for one engine.
 class ProxyDoor {
  public:
   ProxyDoor(const std::string& folder, const std::string& engine)
@@ -220,7 +220,7 @@ TEST_F(StartOnRequestTest, RequestOutlivesAKilledFsctlUp) {
   std::thread client([this] { AskAndCompare(models_[0], 1); });
   up_ = LaunchUp();
   client.join();
-  // The engine goes on without it, and the next one knows it.
+  // The engine continues without fsctl up, and the next fsctl up adopts it.
   up_->EndBy(SIGKILL);
   AskAndCompare(models_[0], 2);
   up_ = LaunchUp();

@@ -28,8 +28,8 @@ constexpr char kPlanted[] = "planted";
 
 class SupportTest : public ServingSite {
  protected:
-  // A fleet with a key file, and with a key in its engine's command. The engine
-  // logs what it is asked, as some do.
+  // Starts a fleet with a key file, and with a key in its engine's command. The
+  // engine logs its requests, as some engines do.
   void StartAll() {
     const std::string keys = folder() + "/keys";
     std::ofstream(keys) << "planted-key-1\nplanted-key-2 name=alice trusted\n";
@@ -76,7 +76,7 @@ class SupportTest : public ServingSite {
   std::unique_ptr<Process> up_;
 };
 
-// Text of the only file whose path ends so.
+// Returns the text of the only file whose path ends with `end`.
 std::string FileIn(const std::map<std::string, std::string>& files,
                    const std::string& end) {
   for (const auto& [path, text] : files) {

@@ -1,10 +1,10 @@
-// Three engines of different formats, one with a view, one with a guarded view
-// and one with whole slabs, while daemons are killed and others take their pool
-// over: clients notice only a short delay. FINESERVE_DAEMON_KILLS sets another
-// number, and FINESERVE_KILL_WINDOW_MS for how long after each the time to
-// first token is taken; before all of them it is taken for as long as that in
-// total, and at most a minute. 5000 kills with windows of 1500 ms for the
-// figures of design note 0034.
+// Three engines of different formats, with a view, with a guarded view and with
+// whole slabs, while daemons are killed and others take their pool over:
+// clients notice only a short delay. FINESERVE_DAEMON_KILLS sets another number
+// of kills, and FINESERVE_KILL_WINDOW_MS for how long the time to first token
+// is measured after each. Before the first kill, it is measured for as long as
+// all windows together, but at most a minute. The figures of design note 0034
+// come from 5000 kills with windows of 1500 ms.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -50,7 +50,8 @@ class TakenOverTest : public ServingSite {
     StartProxy();
   }
 
-  // The time to the first token of one short answer, which must be right.
+  // Measures the time to the first token of one short answer, which must be
+  // right.
   void Probe(std::vector<double>* ttfts_ms) {
     const auto before = std::chrono::steady_clock::now();
     HttpClient client(port());
@@ -75,7 +76,8 @@ class TakenOverTest : public ServingSite {
     while (std::chrono::steady_clock::now() < end) Probe(ttfts_ms);
   }
 
-  // Kills the daemon, asks for this long, and looks at the next one's pool.
+  // Kills the daemon, sends requests for `window`, and checks the next daemon's
+  // pool.
   void Kill(std::chrono::milliseconds window, std::vector<double>* ttfts_ms) {
     const abi::TableSnapshot before = Table();
     const uint32_t whole = SlabsOf(engines_[2]->process().pid());
@@ -92,9 +94,9 @@ class TakenOverTest : public ServingSite {
     }
   }
 
-  // Under a load that stays the same, slabs move by chance only: so the two
-  // engines with a view are asked for much, one after the other, until one has
-  // returned a slab to the other.
+  // Under a load that stays the same, slabs move only by chance. So each of the
+  // two engines with a view gets many requests in turn, until one has returned
+  // a slab to the other.
   void AwaitReturn(uint64_t returned) {
     const auto moved = [&] {
       return Table().counters.slabs_returned > returned;
@@ -128,7 +130,7 @@ TEST_F(TakenOverTest, EveryRequestIsAnsweredRight) {
   std::vector<double> calm, killed;
   ProbeFor(std::min(kills * window, std::chrono::milliseconds(60'000)), &calm);
   for (int i = 0; i < kills; ++i) {
-    // Kill at a random moment of the load, even while the last kill still has
+    // Kills at a random moment of the load, even while the last kill still has
     // effects.
     usleep(random() % 30'000);
     ASSERT_NO_FATAL_FAILURE(Kill(window, &killed)) << "kill " << i;

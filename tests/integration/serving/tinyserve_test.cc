@@ -28,7 +28,7 @@ class TinyserveTest : public Site {
   std::unique_ptr<Process> StartPool(const std::string& pool = "64MiB") {
     return StartDaemon({"--pool", pool, "--slab", "8MiB", "--planes", "4"});
   }
-  // Without the preload, so it allocates its KV itself.
+  // Starts the engine without the preload, so that it allocates its KV itself.
   Engine StartAlone(std::vector<std::string> arguments = {}) {
     Process::Environment environment = EngineEnvironment();
     environment["LD_PRELOAD"] = "";
@@ -73,7 +73,7 @@ TEST_F(TinyserveTest, AnswersTheSameOnAViewOfThePool) {
   }
 }
 
-// As any stock program whose KV size the operator has declared.
+// Runs it like any stock program whose KV size the operator has declared.
 TEST_F(TinyserveTest, AnswersTheSameOnWholeSlabs) {
   const auto daemon = StartPool();
   Set("FINESERVE_KV_SIZES", "16MiB");
@@ -94,7 +94,8 @@ TEST_F(TinyserveTest, RequiredViewIsTakenWithoutBeingAskedFor) {
   EXPECT_EQ(engine->Complete("hello", 5), engine->Expected("hello", 5));
 }
 
-// Prompts longer than a step's budget, more sequences than blocks.
+// Prompts are longer than a step's budget, and there are more sequences than
+// blocks.
 TEST_F(TinyserveTest, ChunkedAndPreemptedRequestsAnswerAsAnyOther) {
   const Engine engine =
       StartAlone({"--max-num-batched-tokens", "64", "--blocks", "100",
@@ -232,7 +233,7 @@ TEST_F(TinyserveTest, ChosenFailuresHaveTheirExitCodes) {
   EXPECT_EQ(code({"--help"}), 0);
 }
 
-// Slabs go back and forth to the engine that has the load, and no answer is
+// Slabs move back and forth to the engine that has the load, and no answer is
 // ever wrong.
 TEST_F(TinyserveTest, TwoFormatsTradeSlabsUnderLoadAndEveryAnswerIsRight) {
   const auto daemon = StartPool();
@@ -257,9 +258,9 @@ TEST_F(TinyserveTest, TwoFormatsTradeSlabsUnderLoadAndEveryAnswerIsRight) {
   }
 }
 
-// The engines are not just lucky: in mode "view" a neighbour's stray writes do
-// reach the KV of this one, and its answer shows them; in mode "guarded" they
-// do not reach it.
+// Shows that the engines are not just lucky: in mode "view", a neighbour's
+// stray writes reach this engine's KV, and its answer shows them; in mode
+// "guarded", they do not reach it.
 TEST_F(TinyserveTest, StrayWritesOfANeighbourShowUnlessItIsGuarded) {
   const auto daemon = StartPool();
   for (const std::string mode : {"guarded", "view"}) {
@@ -272,7 +273,8 @@ TEST_F(TinyserveTest, StrayWritesOfANeighbourShowUnlessItIsGuarded) {
     wide->HoldAfter(1);
     client.Send("POST", "/v1/completions", wide->Body(prompt, 150));
     wide->AwaitHold();
-    // One plane of 64 KiB pages: its ids and the other's are the same.
+    // With one plane of 64 KiB pages, the block ids are the same as the other
+    // engine's.
     for (int block = 128; block < 9 * 128; ++block) {
       stray.Ask("poke " + std::to_string(block));
     }
@@ -308,9 +310,10 @@ TEST_F(TinyserveTest, KilledEngineTakesNoAnswerOfTheOtherWithIt) {
   EXPECT_EQ(load.wrong() + load.lost(), 0);
 }
 
-// Two engines whose load comes and goes beside a third of yet another format
-// that is killed again and again: no token ever differs from what each would
-// answer alone. $FINESERVE_TEST_REQUESTS sets how many answers are compared.
+// The load of two engines comes and goes, beside a third engine of another
+// format that is killed again and again. No token ever differs from what each
+// would answer alone. $FINESERVE_TEST_REQUESTS sets how many answers are
+// compared.
 TEST_F(TinyserveTest, NoTokenDiffersUnderContentionKillsAndHandOvers) {
   const auto daemon = StartPool();
   const std::vector<std::string> fast = {"--speed", "1000", "--max-num-seqs",

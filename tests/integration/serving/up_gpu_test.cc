@@ -1,4 +1,4 @@
-// Tests which GPU the engines of fsctl up see, by vLLM's own way to ask.
+// Tests which GPU the engines of fsctl up see when they ask as vLLM does.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Two GPUs, the second with a daemon.
+// Two GPUs, the second of which has a daemon.
 class UpGpuTest : public Site {
  protected:
   void SetUp() override {
@@ -39,7 +39,7 @@ class UpGpuTest : public Site {
         << "\"http://127.0.0.1:" << process::FreePort() << "\"\n"
         << keys << "\ncommand = [" << command << "]\n";
   }
-  // The first line that this engine prints.
+  // Returns the first line that this engine prints.
   std::string Says(const std::string& keys, const std::string& command) {
     WriteFleet(keys, command);
     const process::TemporaryFolder logs;
@@ -78,7 +78,7 @@ TEST_F(UpGpuTest, EngineThatTakesNoUuidGetsTheIndexByPciBus) {
             OnItsGpu("PCI_BUS_ID"));
 }
 
-// As an engine on several GPUs needs it.
+// An engine on several GPUs needs this.
 TEST_F(UpGpuTest, GpusThatItsOwnEnvironmentNamesAreShown) {
   EXPECT_EQ(Says(absl::StrCat("gpu = \"", uuid_,
                               "\"\nenv = { CUDA_VISIBLE_DEVICES = \"1,0\" }"),

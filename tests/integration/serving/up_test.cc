@@ -25,7 +25,7 @@ using ::testing::Not;
 
 class UpTest : public Site {
  protected:
-  // One model with one engine that runs `command`.
+  // Writes a fleet of one model with one engine that runs `command`.
   void WriteFleet(const std::string& command, const std::string& more = "") {
     std::ofstream(path_)
         << "[[model]]\nname = \"tiny\"\nslo_ttft_ms = 3000\n"
@@ -71,7 +71,7 @@ TEST_F(UpTest, EngineIsStartedUnderThePreloadAndAgainWhenItDies) {
   EXPECT_GT(SlabsOf(first), 0u) << "it has a view";
   ASSERT_EQ(kill(first, SIGKILL), 0);
   std::string line = up->ReadLine();
-  // Its death may take longer than the next question.
+  // The engine's death may take longer than the time until the next question.
   if (line.find("no longer answers") != std::string::npos) {
     line = up->ReadLine();
   }
@@ -143,7 +143,7 @@ TEST_F(UpTest, EngineThatHangsIsWrongInStatusUntilItAnswers) {
   EXPECT_THAT(Fsctl({"status"}).out, Not(HasSubstr("does not answer")));
 }
 
-// SGLang's generates a token first.
+// SGLang generates a token before it answers.
 TEST_F(UpTest, EngineWhoseAnswerToHealthTakesASecondServes) {
   WriteFleet(absl::StrCat(
       R"("python3", "-c", """
@@ -261,7 +261,7 @@ TEST_F(UpTest, EngineWhoseAddressIsTakenIsNotStarted) {
   EXPECT_EQ(first->EndBy(SIGTERM), 0);
 }
 
-// NVIDIA's program does not run without a GPU; the stand-in logs its input and
+// NVIDIA's program does not run without a GPU, so a stand-in logs its input and
 // knows whether it runs.
 TEST_F(UpTest, MpsRunsForTheEnginesAsLongAsTheyDo) {
   const std::string reported = folder() + "/told";

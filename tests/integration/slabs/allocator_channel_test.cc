@@ -1,4 +1,4 @@
-// Engines that allocate their KV by other calls than cuMemAlloc: slabs replace
+// Engines that allocate their KV by calls other than cuMemAlloc. Slabs replace
 // that memory too.
 #include <gmock/gmock.h>
 
@@ -61,8 +61,8 @@ INSTANTIATE_TEST_SUITE_P(By, AllocatorChannel,
 
 using RdmaKv = Site;
 
-// The pool's granules are not capable of it either: the engine sees that its
-// device is not, and asks for plain memory.
+// The pool's granules do not support RDMA either. The engine sees that its
+// device does not, and asks for plain memory.
 TEST_F(RdmaKv, DeviceWithoutItServesPlainMemory) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "a real GPU is what it is";
   Set("EMUCUDA_GPU_DIRECT_RDMA", "0");

@@ -1,6 +1,6 @@
-// Engines and daemons in namespaces of their own, as containers have them: each
-// works, or says in one line why not. A daemon that sees no engine is in
-// DeathTest.
+// Engines and daemons in separate namespaces, as containers have them. Each of
+// them works, or says in one line why it does not. DeathTest tests a daemon
+// that sees no engine.
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -20,19 +20,19 @@ using ::testing::Not;
 
 class ContainerTest : public Site {
  protected:
-  // Says why the kernel gives no such namespaces; empty if it does.
+  // Returns why the kernel gives no such namespaces; empty if it does.
   std::string WhyNot(const std::vector<std::string>& container) const {
     const Finished tried =
         RunToEnd(With(container, {Program("fsctl"), "--version"}), {});
     return tried.code == 0 ? "" : "no such container here: " + tried.err;
   }
 
-  // stock_engine with two layers of 8 MiB of KV, in a container.
+  // Starts stock_engine with two layers of 8 MiB of KV, in a container.
   std::unique_ptr<Process> Launch(const std::vector<std::string>& container,
                                   const Process::Environment& more = {}) {
     Process::Environment environment = more;
     environment["FINESERVE_KV_SIZES"] = "8MiB";
-    // The engine alone is preloaded, as in a pod.
+    // Only the engine is preloaded, as in a pod.
     environment["LD_PRELOAD"] = "";
     return LaunchPreloaded(
         With(container,
@@ -62,7 +62,7 @@ TEST_F(ContainerTest, EngineInAPidNamespaceOfItsOwnRunsWithoutThePool) {
   EXPECT_GT(Table().counters.connections_refused, 0u);
 }
 
-// Two pods without hostPID: the daemon is given pid 0 for the engine.
+// In two pods without hostPID, the daemon gets pid 0 for the engine.
 TEST_F(ContainerTest, EngineWithoutAPidForItsDaemonRunsWithoutThePool) {
   const std::string why = WhyNot(kPidNamespace);
   if (!why.empty()) GTEST_SKIP() << why;
@@ -89,7 +89,7 @@ TEST_F(ContainerTest, EngineForAViewInAPidNamespaceOfItsOwnEndsWithTheReason) {
   EXPECT_THAT(engine->Stderr(), HasSubstr("share the daemon's"));
 }
 
-// A rootless container whose user is the daemon's.
+// A rootless container of the daemon's user.
 TEST_F(ContainerTest, EngineInAUserNamespaceOfTheSameUserIsServed) {
   const std::vector<std::string> container = {
       "/usr/bin/unshare", "--user", "--map-root-user",
@@ -104,8 +104,8 @@ TEST_F(ContainerTest, EngineInAUserNamespaceOfTheSameUserIsServed) {
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
-// Its root is another user of this machine, who may not enter the daemon's
-// folder and does not even see whose it is.
+// The container's root is another user of this machine, who may not enter the
+// daemon's folder and does not even see who owns it.
 TEST_F(ContainerTest, EngineInAUserNamespaceOfAnotherUserRunsWithoutThePool) {
   const std::vector<std::string> container = {
       "/usr/bin/setpriv", "--reuid", "4711",           "--clear-groups",
@@ -125,8 +125,8 @@ TEST_F(ContainerTest, EngineInAUserNamespaceOfAnotherUserRunsWithoutThePool) {
   EXPECT_EQ(SlabsIn(abi::SlabState::kFree), kSlabs);
 }
 
-// The memory of engines and pools, and copies of what is evicted, are in no
-// file there.
+// No file there holds the memory of engines and pools, or the copies of evicted
+// memory.
 TEST_F(ContainerTest, SharedMemoryOf64MiBIsEnough) {
   const std::vector<std::string> container = {
       "/usr/bin/unshare", "--mount", "/bin/sh", "-c",

@@ -1,4 +1,4 @@
-// fineserved as its operator meets it, and fsctl's view of it.
+// fineserved as its operator sees it, and fsctl's view of it.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -78,7 +78,7 @@ TEST_F(DaemonLifeTest, DryRunSaysThatAPoolDoesNotFit) {
   EXPECT_THAT(large.err, HasSubstr("a pool of 1 TiB does not fit"));
 }
 
-// A GPU's number is that of nvidia-smi, however CUDA counts.
+// A GPU's number is the one that nvidia-smi shows, however CUDA counts.
 TEST_F(DaemonLifeTest, NumberedGpuIsTheOneAtThatPlaceOnTheBus) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs of one kind";
   Set("EMUCUDA_DEVICES", "2");
@@ -99,7 +99,7 @@ TEST_F(DaemonLifeTest, NumberedGpuIsTheOneAtThatPlaceOnTheBus) {
   EXPECT_EQ(gpu(), first);
 }
 
-// systemd would start it again at once.
+// Otherwise systemd would start the daemon again at once.
 TEST_F(DaemonLifeTest, ParentThatKeepsPoolsLearnsThatNoneIsKept) {
   const auto daemon = StartDaemon();
   Process::Environment kept = environment();

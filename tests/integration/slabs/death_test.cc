@@ -35,8 +35,9 @@ TEST_F(DeathTest, KilledEnginesSlabsComeBackAndTheOtherGoesOn) {
   EXPECT_THAT(b->Ask("verify"), HasSubstr("ok verified"));
 }
 
-// The child was forked behind libc's back, so it keeps the engine's socket and
-// the device: the pidfd reports the engine's end, the driver does not.
+// The child was forked without libc's knowledge, so it keeps the engine's
+// socket and the device. The pidfd reports the engine's end, but the driver
+// does not.
 TEST_F(DeathTest, SlabsStayQuarantinedWhileAForkedChildHoldsTheDevice) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("16MiB");
@@ -46,7 +47,8 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileAForkedChildHoldsTheDevice) {
   engine->EndBy(SIGKILL);
   EXPECT_TRUE(
       Eventually([&] { return SlabsIn(SlabState::kQuarantined) == 8; }));
-  // The daemon asks the driver again and again; each answer still names it.
+  // The daemon asks the driver again and again, and each answer still names the
+  // engine.
   for (int i = 0; i < 150; ++i) {
     Breathe();
     EXPECT_EQ(SlabsIn(SlabState::kQuarantined), 8u);
@@ -55,7 +57,8 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileAForkedChildHoldsTheDevice) {
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
-// Each image of a process finds what the one before it held free.
+// Each program of a process finds the slabs free that the program before it
+// held.
 TEST_F(DeathTest, SlabsOfAProgramThatAnotherReplacedComeBack) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("24MiB");
@@ -69,7 +72,8 @@ TEST_F(DeathTest, SlabsOfAProgramThatAnotherReplacedComeBack) {
   }
 }
 
-// The driver has one pid for both, so the next one waits with its context.
+// The driver has one pid for both programs, so the next program delays its
+// context.
 TEST_F(DeathTest, ProgramThatStartsAgainAtOnceFindsItsFormerSlabsFree) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("24MiB");
@@ -99,7 +103,8 @@ TEST_F(DeathTest, ReplacedProgramsSlabsAreQuarantinedWhileItsWorkGoesOn) {
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
-// A list that says nothing, and what the daemon says of it.
+// A process list that says nothing about the engines, and the daemon's
+// complaint about it.
 struct UselessList {
   std::string name;
   Process::Environment environment;
@@ -108,7 +113,7 @@ struct UselessList {
 class UselessListTest : public Site,
                         public ::testing::WithParamInterface<UselessList> {};
 
-// That it lacks a dead engine says nothing about the engine's kernels.
+// That the list lacks a dead engine says nothing about the engine's kernels.
 TEST_P(UselessListTest, EndsNoQuarantine) {
   for (const auto& [name, value] : GetParam().environment) {
     setenv(name.c_str(), value.c_str(), 1);
@@ -144,8 +149,9 @@ INSTANTIATE_TEST_SUITE_P(
                                   "lists 950 processes and may omit others"}),
     [](const auto& test) { return test.param.name; });
 
-// In a pid namespace of its own a daemon finds itself in the driver's list,
-// which drops what it cannot see: it must not serve what it cannot see either.
+// In a separate pid namespace, a daemon finds itself in the driver's list,
+// which omits processes that the daemon cannot see. It must not serve those
+// processes either.
 TEST_F(DeathTest, EngineThatTheDaemonCannotSeeGetsNoSlab) {
   if (geteuid() != 0) GTEST_SKIP() << "no pid namespaces without root";
   Process daemon(
@@ -159,8 +165,9 @@ TEST_F(DeathTest, EngineThatTheDaemonCannotSeeGetsNoSlab) {
 }
 
 // The device still writes into a dead engine's KV for a while, and the driver
-// lists the engine for so long: a daemon that took the engine's exit for the
-// end of its work would lease the slabs to an engine whose bytes then change.
+// lists the engine for that long. A daemon that took the engine's exit for the
+// end of its work would lease the slabs to another engine, whose bytes would
+// then change.
 TEST_F(DeathTest, SlabsStayQuarantinedWhileTheDeviceStillWritesIntoThem) {
   if (getenv("FINESERVE_TEST_GPU") != nullptr) {
     GTEST_SKIP() << "only the emulated device lingers to order";
@@ -170,8 +177,8 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileTheDeviceStillWritesIntoThem) {
       StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", kUntilEndLingering}});
   ASSERT_THAT(engine->Ask("queue"), HasSubstr("ok queued"));
   engine->EndBy(SIGKILL);
-  // One engine takes the other half of the pool, and for another nothing is
-  // left.
+  // One engine takes the other half of the pool, and nothing is left for
+  // another engine.
   const auto early = StartEngine("16MiB", {"--seed", "3"});
   EXPECT_EQ(SlabsOf(early->pid()), 8u);
   const auto greedy = LaunchEngine("16MiB", {"--seed", "4"});
@@ -196,7 +203,7 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileTheDeviceStillWritesIntoThem) {
   EXPECT_EQ(SlabsOf(late->pid()), 8u);
 }
 
-// Under MPS the driver's list names the server and not its clients.
+// Under MPS, the driver's list names the server but not its clients.
 class MpsDeathTest : public Site {
  protected:
   MpsDeathTest() {
@@ -215,7 +222,8 @@ class MpsDeathTest : public Site {
     EXPECT_TRUE(
         Eventually([&] { return SlabsIn(SlabState::kQuarantined) == 8; }));
   }
-  // While the daemon asks the driver again and again.
+  // Expects that the quarantine lasts while the daemon asks the driver again
+  // and again.
   void ExpectQuarantineLasts() {
     for (int i = 0; i < 50; ++i) {
       Breathe();
@@ -223,8 +231,8 @@ class MpsDeathTest : public Site {
     }
   }
 
-  // Installs a script that the daemon finds as MPS's control program: it notes
-  // each question, and obeys once `ended` exists.
+  // Installs a script that the daemon takes for MPS's control program. It
+  // records each question, and obeys once `ended` exists.
   void InstallControl() {
     const std::string bin = folder() + "/bin";
     std::filesystem::create_directory(bin);
@@ -266,7 +274,8 @@ TEST_F(MpsDeathTest, DaemonThatIsAClientItselfKnowsItsEnginesEnds) {
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
-// A killed client's work is its server's, and the lists do not name it.
+// The work of a killed client belongs to its server, and the lists do not name
+// it.
 TEST_F(MpsDeathTest, UnlistedWorkIsWaitedForUntilTheServerHasEndedIt) {
   Set("EMUCUDA_MPS_WORK", "survives");
   InstallControl();
@@ -308,8 +317,8 @@ TEST_F(DeathTest, MemoryIsReplacedWhenAnEngineMayHaveDiedOfABadPage) {
   EXPECT_EQ(SlabsOf(next->pid()), 4u);
 }
 
-// The engine dies of the bad page. The next one does not, since its slabs get
-// other memory.
+// The engine dies of the bad page. The next engine does not, because its slabs
+// get other memory.
 TEST_F(DeathTest, BadPageEndsOneEngineAndNotTheNext) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "a real page cannot be spoilt to order";
   const auto daemon = StartDaemon();
@@ -324,7 +333,7 @@ TEST_F(DeathTest, BadPageEndsOneEngineAndNotTheNext) {
   EXPECT_THAT(next->Ask("verify"), HasSubstr("ok verified"));
 }
 
-// The server's clients cannot be known, so none has ended for sure.
+// The server's clients are not known, so none of them has certainly ended.
 TEST_F(MpsDeathTest, ServerWhoseClientsCannotBeListedEndsNoQuarantine) {
   Set("EMUCUDA_NVML_MPS_LIST", "refuse");
   const auto daemon = StartDaemon();
@@ -369,14 +378,15 @@ TEST_F(DeathTest, NewDaemonNamesThePidsThatStillHoldTheOldPool) {
   EXPECT_NE(doctor.code, 0);
   EXPECT_THAT(doctor.out, HasSubstr("former pools"));
   EXPECT_THAT(doctor.out, HasSubstr("restart the others"));
-  // The old pool's bytes are the engine's own still: the new pool has others.
+  // The engine still has the old pool's bytes, because the new pool has other
+  // memory.
   const auto other = StartEngine("32MiB", {"--seed", "8"});
   EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
   EXPECT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
 }
 
-// The pool's engines may not be all that is on the GPU: the tools must name the
-// others, too.
+// The GPU may also have engines that are not the pool's. The tools must name
+// those engines, too.
 TEST_F(DeathTest, ToolsNameTheEnginesOfAFormerPoolAndWhatTheyHold) {
   const std::string fleet = folder() + "/fleet.toml";
   std::ofstream(fleet) << "[[model]]\nname = \"m\"\nslo_ttft_ms = 1000\n"

@@ -1,4 +1,4 @@
-// KV that is freed in stream order, behind work that is still under way.
+// KV that is freed in stream order, behind work that is still running.
 #include <gmock/gmock.h>
 
 #include "tests/integration/site.h"
@@ -10,7 +10,8 @@ using ::testing::HasSubstr;
 
 class DeferredFree : public Site {
  protected:
-  // An engine with four slabs that has freed them behind pending work.
+  // Starts an engine with four slabs, and lets it free them behind pending
+  // work.
   std::unique_ptr<Process> StartAndFreeBehindWork() {
     auto engine = StartEngine("8MiB", {"--allocator", "async"});
     EXPECT_THAT(engine->Ask("stall"), HasSubstr("ok stalled"));
@@ -22,12 +23,13 @@ class DeferredFree : public Site {
 TEST_F(DeferredFree, SlabsStayLeasedUntilTheStreamHasPassed) {
   const auto daemon = StartDaemon();
   const auto engine = StartAndFreeBehindWork();
-  // Each is a moment at which the shim looks at what was freed.
+  // At each of these calls, the shim checks what was freed.
   for (const char* look : {"ask stream", "ask event", "checkfree"}) {
     EXPECT_THAT(engine->Ask(look), HasSubstr("ok "));
     EXPECT_EQ(SlabsOf(engine->pid()), 4u) << look;
   }
-  // All of the pool: no engine may have what a kernel may still write.
+  // Asks for the whole pool: no engine may get memory that a kernel may still
+  // write.
   const auto greedy = LaunchEngine("32MiB");
   EXPECT_THAT(greedy->ReadLine(), HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"));
   EXPECT_EQ(SlabsOf(engine->pid()), 4u);

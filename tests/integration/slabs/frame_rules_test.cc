@@ -20,7 +20,7 @@ class FrameRulesTest : public Site {
     return Program("../lib/named/" + library);
   }
 
-  // An engine that has made one allocation of 4 MiB (one slab).
+  // Starts an engine that makes one allocation of 4 MiB (one slab).
   std::unique_ptr<Process> Start(const std::string& library,
                                  const std::string& function) {
     auto engine =

@@ -67,7 +67,8 @@ TEST_F(LeaseTest, ExhaustedPoolIsOutOfMemoryInTheEngineAndNamesTheHolders) {
 }
 
 TEST_F(LeaseTest, KvInManyGranulesComesInSeveralBatches) {
-  // 4 slabs of 64 granules: 256 descriptors, and 253 fit into one message.
+  // 4 slabs of 64 granules need 256 descriptors, of which 253 fit into one
+  // message.
   const auto daemon =
       StartDaemon({"--pool", "512MiB", "--slab", "128MiB", "--planes", "64"});
   const auto engine = StartEngine("512MiB", {"--layers", "1"});

@@ -1,5 +1,5 @@
-// Errors of earlier interposers, as far as they take several processes to see:
-// by number, as in shim/hooks/process_pitfall_test.cc.
+// Errors of earlier interposers that only show with several processes, numbered
+// as in shim/hooks/process_pitfall_test.cc.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ class Pitfall : public Site {
     size_t total_bytes = 0;
   };
 
-  // Result of cuMemGetInfo in the engine.
+  // Returns the result of cuMemGetInfo in the engine.
   static Memory MemoryIn(Process* engine) {
     const std::string said = engine->Ask("checkfree");
     Memory m;
@@ -36,7 +36,8 @@ class Pitfall : public Site {
     return m;
   }
 
-  // The inodes of what FineServe shares that a process has mapped writable.
+  // Returns the inodes of FineServe's shared memory that a process has mapped
+  // writable.
   static std::set<std::string> WritableShared(pid_t pid) {
     std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
     std::set<std::string> inodes;
@@ -53,8 +54,8 @@ class Pitfall : public Site {
 };
 
 // vLLM measures free memory before and after its profiling run, and gives up if
-// it has grown. So it must not grow, whatever vLLM and its neighbours do with
-// KV in between.
+// it has grown. So free memory must not grow, whatever vLLM and its neighbours
+// do with KV in between.
 TEST_F(Pitfall, Number12FreeNeverGrowsWhileSomebodyProfiles) {
   const auto daemon = StartDaemon();
   const auto profiling = StartEngine("8MiB");
@@ -76,8 +77,8 @@ TEST_F(Pitfall, Number12FreeNeverGrowsWhileSomebodyProfiles) {
   check("its own allocation");
 }
 
-// The engine asks a daemon that has stopped and then dies: the answer is the
-// driver's own memory, not an endless wait.
+// The engine asks a daemon that has stopped and then dies. It gets the driver's
+// own memory instead of waiting forever.
 TEST_F(Pitfall, Number13EngineWhoseDaemonDiesWhileItAsksGoesOn) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("8MiB");
@@ -96,8 +97,8 @@ TEST_F(Pitfall, Number13EngineWhoseDaemonDiesWhileItAsksGoesOn) {
 // An engine that stops in the middle of its own requests, and dies there, holds
 // up neither the daemon nor another engine.
 TEST_F(Pitfall, Number13OwnerThatStopsAndDiesDelaysNoOther) {
-  // A process stops on its way back from the kernel, and so never inside the
-  // lock of a real driver, as it may inside the emulated one.
+  // A process stops when it returns from the kernel, so it never stops inside
+  // the lock of a real driver. Inside the emulated driver's lock it may.
   Set("EMUCUDA_LOCK", "process");
   const auto daemon = StartDaemon();
   const auto survivor = StartEngine("4MiB");
@@ -113,7 +114,7 @@ TEST_F(Pitfall, Number13OwnerThatStopsAndDiesDelaysNoOther) {
   EXPECT_TRUE(EventuallyFree(kSlabs - 2));
 }
 
-// Memory with two writers would need a lock, which a dead owner would keep: so
+// Memory with two writers would need a lock, which a dead owner would keep. So
 // each shared memory has one writer.
 TEST_F(Pitfall, Number13NothingSharedHasTwoWriters) {
   const auto daemon = StartDaemon();
@@ -129,7 +130,7 @@ TEST_F(Pitfall, Number13NothingSharedHasTwoWriters) {
   }
 }
 
-// Its device 0 is the machine's device 1, and the daemon of that one serves it.
+// The engine's device 0 is the machine's device 1, whose daemon serves it.
 TEST_F(Pitfall, Number14EngineFindsTheDaemonOfItsGpuNotOfItsIndex) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs";
   Set("EMUCUDA_DEVICES", "2");

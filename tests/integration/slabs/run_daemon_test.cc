@@ -38,7 +38,7 @@ class AutoPoolTest : public Site {
   }
 };
 
-// The daemon that fsctl starts outlives it, and would outlive the test.
+// The daemon that fsctl starts outlives fsctl, and would outlive the test.
 class RunDaemonTest : public AutoPoolTest {
  protected:
   void TearDown() override {
@@ -49,8 +49,8 @@ class RunDaemonTest : public AutoPoolTest {
     EXPECT_TRUE(Eventually([&] { return kill(parent, 0) != 0; }));
     EXPECT_FALSE(Serves()) << "its socket is still there";
   }
-  // The daemon's parent: it leads their session.
-  // 0: no daemon answers.
+  // Returns the daemon's parent, which leads their session; 0 if no daemon
+  // answers.
   pid_t Parent() {
     const auto daemon = static_cast<pid_t>(Table().daemon_pid);
     return daemon > 0 ? getsid(daemon) : 0;
@@ -90,7 +90,7 @@ TEST_F(RunDaemonTest, MissingDaemonIsStartedAndServesTheNextEnginesToo) {
   EXPECT_EQ(Table().counters.leases_granted, 2u);
 }
 
-// It is supervised: what its engines hold outlives it.
+// The daemon is supervised, so what its engines hold outlives it.
 TEST_F(RunDaemonTest, DaemonThatIsKilledIsFollowedByOneWithItsPool) {
   Set("EMUCUDA_PERSISTENCE", "on");  // no engine is left in it
   EXPECT_EQ(Fsctl(Run()).code, 0);

@@ -55,8 +55,8 @@ TEST_F(RuntimeTest, StaticRuntimeHearsOnceThatItNeedsARealGpu) {
 }
 
 // The calls by which the runtime allocates and frees, learns about addresses
-// and opens memory to peers. All else that it asks for works on redirected
-// memory as on any other.
+// and opens memory to peers. All its other calls work on redirected memory as
+// on any other memory.
 const std::set<std::string>& MustBeHooked() {
   static const auto* const names =
       new std::set<std::string>{"cuMemAlloc",

@@ -21,12 +21,12 @@
 namespace fineserve::integration {
 namespace {
 
-// The test's own process as an engine with a view. It speaks only the protocol:
-// it maps no memory, and reports the blocks that the test sets.
+// The test's process, which plays an engine with a view. It speaks only the
+// protocol: it maps no memory, and reports the blocks that the test sets.
 class ViewMember {
  public:
   // Joins the daemon at the other end of `socket` as `name`, registers blocks
-  // of 16 tokens in one plane and activates, wanting so many slabs. Fails the
+  // of 16 tokens in one plane and activates, wanting `wanted` slabs. Fails the
   // test if it cannot.
   ViewMember(driver::Descriptor socket, const std::string& name,
              uint64_t page_bytes, uint32_t wanted);
@@ -47,7 +47,8 @@ class ViewMember {
   abi::ViewScoreboardHeader* scoreboard_ = nullptr;
 };
 
-// The last descriptor of the answer, if it has any.
+// Asks the daemon, and returns the last descriptor of its answer, if it has
+// any.
 template <typename Answer, typename Question>
 driver::Descriptor ViewMember::Ask(const Question& question) {
   Answer answer;
@@ -186,7 +187,7 @@ TEST_F(TopTest, OnceReadsThroughAnEngineWhenTheDaemonIsDead) {
   EXPECT_THAT(top.out, HasSubstr("is dead; read through pid " +
                                  std::to_string(engine->pid())));
   EXPECT_THAT(top.out, HasSubstr("# full 4"));
-  // Answers that need a daemon fail.
+  // Commands that need a daemon fail.
   const Finished models = Fsctl({"models"});
   EXPECT_EQ(models.code, 3);
   EXPECT_THAT(models.err, HasSubstr("is dead; start fineserved again"));
@@ -251,7 +252,8 @@ TEST_F(TopScreenTest, SignalsEndItWithTheTerminalRestored) {
   for (const int signal : {SIGTERM, SIGHUP, SIGINT}) {
     const auto top = StartTop(24, 80);
     top->Signal(signal);
-    // Ctrl-C is how people quit; the others were sent to end it.
+    // Ctrl-C is how people quit, so it is no failure. The other signals were
+    // sent to end fsctl top.
     EXPECT_EQ(top->Wait(), signal == SIGINT ? 0 : -signal);
     EXPECT_TRUE(top->IsRestored());
     EXPECT_THAT(top->Rest(), HasSubstr(kLeaveScreen));
@@ -270,8 +272,8 @@ TEST_F(TopScreenTest,
   auto daemon = StartDaemon();
   const auto top = StartTop(24, 100);
   daemon->EndBy(SIGKILL);
-  // In two pieces: the screen may say first that the link ended, and curses
-  // then writes only the words that differ.
+  // Expected in two pieces, because the screen may say first that the link
+  // ended, and curses then writes only the words that differ.
   EXPECT_TRUE(top->Shows("these figures are out of date"));
   EXPECT_TRUE(top->Shows("no fineserved is running"));
   daemon = StartDaemon();

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// A device of 512 MiB, slabs of 8 MiB. On the device 32 MiB stay free.
+// A device of 512 MiB, of which 32 MiB stay free, and slabs of 8 MiB.
 class AutoSizeTest : public ViewTest {
  protected:
   void SetUp() override {
@@ -31,7 +31,7 @@ class AutoSizeTest : public ViewTest {
     return static_cast<uint32_t>(table.slabs.size()) -
            SlabsIn(abi::SlabState::kAbsent);
   }
-  // Blocks of `packed` are written, checked and freed: its slabs stay leased.
+  // Lets `packed` write, check and free blocks. Its slabs stay leased.
   static void UseAndFree(Process& packed, uint32_t slabs) {
     Want(packed, slabs * kPackedBlocks);
     EXPECT_TRUE(Gets(packed, slabs));
@@ -52,8 +52,8 @@ TEST_F(AutoSizeTest, GrowsWhenEnginesWantMoreAndLeavesTheHeadroom) {
   EXPECT_THAT(daemon->Stderr(), HasSubstr("the pool grows from"));
 }
 
-// Another engine's weights do not fit beside the pool: it shrinks while its
-// engine serves.
+// The weights of another engine do not fit beside the pool, so the pool shrinks
+// while its engine serves.
 TEST_F(AutoSizeTest, ShrinksForTheWeightsOfAnEngineThatStarts) {
   const auto daemon = StartAuto("64MiB");
   const uint32_t before = PoolSlabs();
@@ -70,8 +70,8 @@ TEST_F(AutoSizeTest, ShrinksForTheWeightsOfAnEngineThatStarts) {
   ExpectEnd(*packed);
 }
 
-// Another engine has taken its memory meanwhile: its room has to come from the
-// pool, slab by slab, and fineserved fills all of it.
+// Another engine has taken the memory of the evicted engine. Its room must come
+// from the pool, slab by slab, and fineserved fills all of it.
 TEST_F(AutoSizeTest, ShrinksForTheWeightsOfAnEngineThatComesBack) {
   const auto daemon = StartAuto("160MiB");
   const auto stock =
@@ -90,8 +90,8 @@ TEST_F(AutoSizeTest, ShrinksForTheWeightsOfAnEngineThatComesBack) {
   ExpectEnd(*packed);
 }
 
-// An engine keeps its floor: another one that cannot get memory is refused at
-// once.
+// An engine keeps its floor, so another engine that cannot get memory is
+// refused at once.
 TEST_F(AutoSizeTest, FloorsAreKept) {
   const auto daemon = StartAuto("64MiB");
   const uint32_t floor = 40;
@@ -131,8 +131,8 @@ TEST_F(AutoSizeTest, GrowsForWholeSlabsThatAnEngineBeginsWith) {
   EXPECT_EQ(Table().counters.leases_denied, 0u);
 }
 
-// A program without FineServe does not ask the pool for memory. It finds the
-// headroom, which is restored for the next one.
+// A program without FineServe does not ask the pool for memory. It uses the
+// headroom, which is restored for the next program.
 TEST_F(AutoSizeTest, RestoresItsHeadroomBesideStrangers) {
   const auto daemon = StartAuto("96MiB", "96MiB");
   const uint32_t before = PoolSlabs();
@@ -145,9 +145,9 @@ TEST_F(AutoSizeTest, RestoresItsHeadroomBesideStrangers) {
       << program.Stderr() << daemon->Stderr();
 }
 
-// Its engines hold the former daemon's pool, and what is free is less than the
-// reserve: the weights that it is for are there already. A pool that is new all
-// the same takes what they leave.
+// The engines still hold the former daemon's pool. Less than the reserve is
+// free, because the weights that the reserve is for are already there. The new
+// pool starts nevertheless, and takes what the engines leave.
 TEST_F(AutoSizeTest, DaemonThatNoParentKeptAPoolForStartsBesideItsEngines) {
   auto daemon = StartAuto("256MiB");
   auto packed = Start(Packed());
@@ -163,7 +163,8 @@ TEST_F(AutoSizeTest, DaemonThatNoParentKeptAPoolForStartsBesideItsEngines) {
   ExpectEnd(*next);
 }
 
-// The former pool and the new one are no larger together than its fixed size.
+// Together, the former pool and the new pool are not larger than the fixed
+// size.
 TEST_F(AutoSizeTest, PoolOfAFixedSizeBeginsWithWhatAFormerOnesEnginesLeave) {
   const auto start = [&] {
     return StartDaemon({"--pool", "400MiB", "--planes", "4", "--slab", "8MiB"});

@@ -1,6 +1,6 @@
-// kill -9 again and again, at any moment of an engine's life, while it and
-// others serve: no slab is lost for good, no engine sees another's bytes, and
-// none ends because another one did. A few kills in each run of the tests;
+// Repeats kill -9 at any moment of an engine's life, while it and others serve:
+// no slab is lost for good, no engine sees another's bytes, and none ends
+// because another one did. Each run of the tests has a few kills;
 // FINESERVE_KILLS and FINESERVE_DAEMON_KILLS set other numbers.
 
 #include <gtest/gtest.h>
@@ -45,7 +45,8 @@ class ViewDeathTest : public Site {
         StartDaemon({"--pool", "96MiB", "--slab", "4MiB", "--planes", "2"});
   }
 
-  // A new engine of random format, mode, children and lingering work.
+  // Starts a new engine with a random format, mode, children and lingering
+  // work.
   void Fill(Seat* seat) {
     constexpr const char* kFormats[] = {
         "--page 33792", "--page 65536 --planes 2",
@@ -69,7 +70,8 @@ class ViewDeathTest : public Site {
     }
   }
 
-  // A death in the middle of anything, its start included.
+  // Kills the engine and its member in the middle of anything, including their
+  // start.
   void Kill(Seat* seat) {
     usleep(random_() % 60'000);
     Process* first = seat->engine.get();
@@ -89,10 +91,10 @@ class ViewDeathTest : public Site {
     }
   }
 
-  // Engines outlive their daemon with what they have; a new one has a pool of
-  // its own, for which the GPU has room.
+  // Kills the daemon. Engines outlive it with what they have. The new daemon
+  // has a separate pool, for which the GPU has room.
   void KillDaemon() {
-    // An engine that still starts would rightly fail.
+    // An engine that is still starting would rightly fail.
     for (const Seat& seat : seats_) {
       ASSERT_NE(seat.engine->ReadLineWith("ready"), "")
           << seat.engine->Stderr();
@@ -142,8 +144,9 @@ TEST_F(ViewDeathTest, NoSlabIsLostAndNoEngineEndsByAnothersDeath) {
       << daemon_->Stderr();
 }
 
-// An engine that cannot get what it wants, and another that dies holding it:
-// the first gets "not now", then the slabs (kvcached #262's recipe).
+// One engine cannot get the slabs that it wants, and another engine dies
+// holding them. The first gets "not now", and then the slabs (kvcached #262's
+// recipe).
 TEST_F(ViewDeathTest, ExhaustionWithAKillIsNotNowAndThenMore) {
   seats_.clear();
   ASSERT_TRUE(EventuallyFree(kPoolSlabs));
@@ -156,7 +159,7 @@ TEST_F(ViewDeathTest, ExhaustionWithAKillIsNotNowAndThenMore) {
   };
   const auto greedy = start("greedy");
   const auto modest = start("modest");
-  // Each takes all it can, until both have been refused.
+  // Each engine takes all it can, until both have been refused.
   int refused = 0;
   EXPECT_TRUE(Eventually([&] {
     refused = 0;

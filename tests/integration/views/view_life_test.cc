@@ -1,4 +1,4 @@
-// Begin and end of views, and the processes that get none.
+// The begin and end of views, and processes that get no view.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -86,7 +86,7 @@ TEST_F(ViewTest, EngineInCWithoutThePreloadSaysWhatItNeeds) {
   EXPECT_THAT(engine.Stderr(), HasSubstr("needs libfineserve_shim.so"));
 }
 
-// A process that was started for a view gets one, or no device memory.
+// A process that was started for a view gets a view, or no device memory.
 TEST_F(ViewTest, RequiredViewLetsNoEngineRunWithoutItsPlugin) {
   const auto daemon = StartPool();
   const Process::Environment required = {{"FINESERVE_VIEW", "required"}};

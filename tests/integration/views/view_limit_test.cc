@@ -16,8 +16,8 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// 16 slabs of 8 MiB, which the daemon's parent keeps. "packed" eats the pool:
-// it uses all slabs but the floor of "layers".
+// 16 slabs of 8 MiB, which the daemon's parent keeps. "packed" uses all slabs
+// of the pool except the floor of "layers".
 class ViewLimitTest : public ViewTest {
  protected:
   ViewLimitTest() {
@@ -35,13 +35,14 @@ class ViewLimitTest : public ViewTest {
     EXPECT_EQ(done.code, 0) << done.err;
     return done.out;
   }
-  // The command must fail with `code`. Returns its error text.
+  // Expects that the command fails with `code`, and returns its error text.
   std::string LimitFails(const std::vector<std::string>& arguments, int code) {
     const Finished done = Fsctl(With({"limit"}, arguments));
     EXPECT_EQ(done.code, code) << done.out << done.err;
     return done.err;
   }
-  // Slabs that the daemon counts as its, asked back or not.
+  // Returns the slabs that the daemon counts as the engine's, asked back or
+  // not.
   uint64_t Held(const std::string& engine) {
     for (const abi::EngineSnapshot& e : Table().engines) {
       if (e.name == engine) return e.slabs_held;
@@ -76,7 +77,7 @@ TEST_F(ViewLimitTest, OneEnginesLimitIsTheOthersRoomThroughADaemonsDeath) {
   EXPECT_EQ(Limit({"packed", "30%"}),
             "packed: at most 4 slabs (32 MiB): 30% of the pool's 16 = 4.8 "
             "rounded down; it holds 15, 11 are asked back\n");
-  // Every slab has used blocks: none is returned, and no other engine writes
+  // Every slab has used blocks, so none is returned, and no other engine writes
   // there.
   for (int i = 0; i < 10; ++i) packed_->Ask("idle 20");
   EXPECT_EQ(Held("packed"), 15u);
@@ -142,7 +143,8 @@ TEST_F(ViewLimitTest, ImpossibleLimitIsRefusedWithThePossibleOnes) {
   EXPECT_THAT(LimitFails({"packed", "30%"}, 3), EndsWith("\n"));
 }
 
-// An allocation's slabs cannot be asked back: the next one gets none.
+// The slabs of an allocation cannot be asked back, so the next allocation gets
+// none.
 TEST_F(ViewLimitTest, EngineOfWholeSlabsKeepsWhatItHasAndGetsNothingNew) {
   packed_->Ask("free " + std::to_string(15 * kPackedBlocks));
   ExpectEnd(*packed_);

@@ -10,7 +10,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::StartsWith;
 
-// A guarded engine's stray accesses meet only its own scratch.
+// The stray accesses of a guarded engine reach only its own scratch.
 TEST_F(ViewTest, GuardedEnginesStrayAccessMeetsItsOwnScratch) {
   const auto daemon = StartPool();
   const auto victim = Start(Packed());
@@ -44,7 +44,7 @@ TEST_F(ViewTest, StrictEnginesStrayAccessEndsIt) {
   ASSERT_TRUE(Gets(*strict, 1));
   Use(*strict, 100);
   uint32_t faults = 0;
-  // At least one of the two slabs is not its own.
+  // At least one of the two slabs is not this engine's.
   for (const uint32_t v : {2u, 9u}) {
     if (!strict->alive()) break;
     const std::string answer =

@@ -1,4 +1,4 @@
-// A pool that changes its size under engines with views of it.
+// A pool that changes its size while engines have views of it.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -12,9 +12,9 @@ namespace {
 using abi::SlabState;
 using ::testing::StartsWith;
 
-// The pool grows and shrinks under engines that serve: a new slab is mapped
-// with its first lease, and a withdrawn one is unmapped by all, so that the
-// device has its memory back.
+// The pool grows and shrinks while engines serve. A new slab is mapped with its
+// first lease; a withdrawn slab is unmapped by all engines, so that the device
+// gets its memory back.
 TEST_F(ViewTest, PoolGrowsAndShrinksUnderEnginesThatServe) {
   SetPool(64);
   const auto daemon = StartFromFile();
@@ -66,7 +66,7 @@ TEST_F(ViewTest, SizeThatWasRefusedIsTriedAgainAtTheNextReload) {
   })) << daemon->Stderr();
   EXPECT_EQ(SlabsIn(SlabState::kAbsent), 8u) << "those above 64 MiB";
   ExpectEnd(*engine);
-  // Else the reload may find its floor still kept.
+  // Otherwise the reload may find that the engine's floor is still kept.
   ASSERT_TRUE(EventuallyFree(8));
   daemon->Signal(SIGHUP);
   EXPECT_TRUE(Eventually([&] { return SlabsIn(SlabState::kAbsent) == 14; }));

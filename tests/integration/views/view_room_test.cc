@@ -9,8 +9,8 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-// The pool leaves 16 MiB of the device, less than the 64 MiB that a view maps
-// at a time where there is room.
+// The pool leaves 16 MiB of the device. This is less than the 64 MiB that a
+// view maps at a time if there is room.
 TEST_F(ViewTest, StartBesideAPoolThatLeavesLittleTakesLittle) {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "a device of a chosen size";
   Set("EMUCUDA_MEMORY", "144MiB");

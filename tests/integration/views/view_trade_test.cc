@@ -1,5 +1,5 @@
-// Slabs that go from one engine with a view to another: bytes stay, and what
-// comes is zero.
+// Slabs that move from one engine with a view to another: an engine's bytes
+// stay, and slabs that it gets are zero.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -51,7 +51,8 @@ TEST_F(ViewTest, EnginesOfTwoFormatsTradeSlabsAndKeepTheirBytes) {
   EXPECT_TRUE(EventuallyFree(16));
 }
 
-// Neither steps nor waits: what it has and does not use is its neighbour's.
+// The engine neither steps nor waits, so its neighbour gets what it has and
+// does not use.
 TEST_F(ViewTest, EngineThatDoesNothingKeepsNoSlabButItsFloorFromANeighbour) {
   const auto daemon = StartPool();
   for (const char* mode : {"view", "guarded"}) {
@@ -94,8 +95,8 @@ TEST_F(ViewTest, KilledEnginesSlabsGoToTheOtherAsZeros) {
   ExpectEnd(*layers);
 }
 
-// Every block of every slab holds NaN when it leaves; the next engine, of
-// another format, finds zeros. By giving back, and by death.
+// Every block of every slab holds NaN when the slab leaves, given back or left
+// by a death. The next engine, of another format, finds zeros.
 TEST_F(ViewTest, NoNanOfAnotherFormatIsVisibleAfterALease) {
   const auto daemon = StartPool();
   for (const bool dies : {false, true}) {
@@ -119,7 +120,7 @@ TEST_F(ViewTest, NoNanOfAnotherFormatIsVisibleAfterALease) {
   }
 }
 
-// The device still writes for a while into what a dead engine had queued.
+// For a while, the device still executes writes that a dead engine had queued.
 TEST_F(ViewTest, LateWritesOfAKilledEngineReachNoEngine) {
   if (!OnEmulatedGpu()) {
     GTEST_SKIP() << "only the emulated device lingers to order";
@@ -143,7 +144,7 @@ TEST_F(ViewTest, LateWritesOfAKilledEngineReachNoEngine) {
 }
 
 // Blocks may be freed while a step that writes them is under way. Without the
-// fence the slab would be zeroed and leased in front of those writes.
+// fence, the slab would be zeroed and leased before those writes.
 TEST_F(ViewTest, FreedBlocksStayUntilTheirStepHasEnded) {
   const auto daemon = StartPool();
   const auto packed = Start(Packed(), {{"EMUCUDA_STREAM_DELAY_US", "20000"}});
@@ -174,8 +175,8 @@ TEST_F(ViewTest, FreedBlocksStayUntilTheirStepHasEnded) {
   EXPECT_THAT(layers->Ask("verify"), StartsWith("ok"));
 }
 
-// Engines that serve at random under each mode beside ones that are killed at
-// random: a living engine never sees a byte that is not its own, and at the end
+// Engines serve at random under each mode, beside engines that are killed at
+// random. A living engine never sees a byte that is not its own, and at the end
 // every slab is free.
 TEST_F(ViewTest, RandomServingAndKillsCorruptNoEngine) {
   const unsigned seed = process::RandomSeed();
