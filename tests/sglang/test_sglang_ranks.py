@@ -4,6 +4,8 @@ each rank has a view of its GPU's pool, and both ranks have the same pages
 
 from __future__ import annotations
 
+import importlib.metadata
+import unittest
 from typing import Any
 
 from sglang_machine import EngineProcess, SglangTrade, WideModel
@@ -37,6 +39,11 @@ class TensorParallelBesideOne(Ranks):
         self.kill_a_rank()
 
 
+@unittest.skipIf(
+    importlib.metadata.version("sglang") == "0.5.22",
+    "all its stages send before they receive; where a send waits for its "
+    "receiver, as on the emulated device, they wait for each other",
+)
 class StagesBesideOne(Ranks):
     """Each stage has a step of a different micro-batch in flight."""
 
