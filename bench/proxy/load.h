@@ -24,7 +24,7 @@ struct Load {
 // has its answer. It uses one thread and epoll.
 Load RunLoad(uint16_t port, Kind kind, int connections, double seconds);
 
-// Opens connections that have each been sent one event and wait for more.
+// Opens streaming connections, reads one event from each, and leaves them open.
 // Returns their descriptors, which the caller closes.
 std::vector<int> HoldStreams(uint16_t port, int connections);
 

@@ -146,8 +146,8 @@ class Gate {
   std::atomic<uint32_t> closed_{0};  // or one of the above; a futex
   std::atomic<uint32_t> waiting_{0};
   std::atomic<uint64_t> waits_{0};
-  // A capture that is under way. For null, the legacy or the per-thread stream,
-  // `stream` is null and `thread` is the capturing thread.
+  // A capture that is under way. If it is on a default stream (null, legacy or
+  // per-thread), `stream` is null and `thread` is the capturing thread.
   struct Capture {
     driver::CUstream stream;
     pthread_t thread;

@@ -1,11 +1,11 @@
 #ifndef SHIM_GATE_GATED_CALLS_H_
 #define SHIM_GATE_GATED_CALLS_H_
 
-// The driver's functions that make the device touch memory, by symbol, and
-// those that begin and end captures of it: those that pass the gate (gate.h) in
-// an engine that may be evicted. A test fails when an entry point of
-// kernels/driver takes a stream or an address of device memory and is neither
-// here nor among its exceptions, each with its reason.
+// The driver functions that pass the gate (gate.h) in an engine that may be
+// evicted, by symbol: all that make the device touch memory, and all that begin
+// or end a capture. A test fails if an entry point in kernels/driver takes a
+// stream or a device address and is neither listed here nor among the test's
+// own exceptions, each of which has a reason.
 //
 //   X(symbol)
 

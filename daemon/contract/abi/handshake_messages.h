@@ -48,8 +48,8 @@ enum class Role : uint32_t {
 };
 
 // Asks to join. A member names the engine that it belongs to: members with the
-// same name and user form one engine. Descriptors of the answer: the table,
-// and for a member its scoreboard.
+// same name and user form one engine. The answer carries the table's descriptor
+// and, for a member, its scoreboard's.
 struct Hello {
   static constexpr MessageType kType = MessageType::kHello;
   MessageHeader header;

@@ -26,8 +26,8 @@ struct EngineSight {
   uint32_t lender_pid = 0;         // whose memory it reads; 0: none
 };
 
-// Returns where the process answers other processes; the pid is 0 if it lends
-// nothing.
+// Returns the address at which the scoreboard's process serves readers of its
+// parameters; its pid is 0 if it lends none.
 abi::ShareAddress AddressOf(const abi::ScoreboardSnapshot& scoreboard);
 
 // Returns the living engines of the daemons that listen in `folder` as this

@@ -64,8 +64,8 @@ class ServerSocket {
   FaultCounts refused() const {
     return gate_ == nullptr ? FaultCounts{} : gate_->refused();
   }
-  // Returns why all machines are refused at the TCP address; empty if they are
-  // not.
+  // Returns the reason if every machine is refused at the TCP address;
+  // otherwise empty.
   std::string trouble() const {
     return gate_ == nullptr ? "" : gate_->trouble();
   }

@@ -407,9 +407,9 @@ evict::IdleEngines::Activity AdmissionService::ActivityOf(
   return work->running != 0 || waits ? Activity::kBusy : Activity::kIdle;
 }
 
-// True if the engine has served, is away, and neither a request, an operator
-// nor the plan waits for it. An engine that is here needs memory for its
-// running requests.
+// True if the engine is off the GPU, a proxy says that it serves, and no
+// request, operator or plan waits for it: memory for it would be for its next
+// request only. An engine on the GPU asks for memory for requests that run.
 bool AdmissionService::IsForNext(const std::string& engine) const {
   const size_t i = EngineIndex(engine);
   if (i == engines_.size() || !engines_[i].known || !proxies_.Serves(engine)) {

@@ -75,7 +75,8 @@ asio::awaitable<absl::optional<Health>> ProbeInTime(config::FleetEngine engine,
   co_return absl::nullopt;
 }
 
-// The body of the engine's GET /v1/models; empty if it has none.
+// Returns the body of the engine's answer to GET /v1/models; empty if the
+// request failed or the status is not 200.
 asio::awaitable<std::string> Models(config::FleetEngine engine) {
   tcp::socket socket(co_await asio::this_coro::executor);
   error_code e = co_await Connect(&socket, engine.host, engine.port);

@@ -45,15 +45,15 @@ struct Account {
 static_assert(sizeof(Account) == 128);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// The accounts of a proxy's clients, in a file that is mapped: each charge is
-// an addition to shared memory. So a proxy that is killed loses nothing that it
-// has charged, the next one goes on with it, and two proxies of one machine,
-// as during an upgrade, share the accounts. A crash of the machine loses what
+// The accounts of a proxy's clients, in a mapped file: each charge is an
+// addition to shared memory. So a killed proxy loses no charge that it has
+// made, its successor continues with the same accounts, and two proxies of one
+// machine, as during an upgrade, share them. A crash of the machine loses what
 // the kernel had not written back, some 30 s.
 //
 // Bytes: LedgerHeader (4,096), Account[kAccounts] (128 bytes each).
 //
-// AccountOf takes a lock on the file; all else is free of locks. Any thread.
+// Open and AccountOf lock the file; everything else is lock-free. Any thread.
 class Ledger {
  public:
   static constexpr size_t kAccounts = 1024;

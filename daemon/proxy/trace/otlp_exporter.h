@@ -41,9 +41,9 @@ struct OtlpEndpoint {
 absl::StatusOr<OtlpEndpoint> ParseOtlpEndpoint(const std::string& url);
 
 // Sends the spans of sampled requests to a collector, in batches, on a separate
-// thread. A collector that is away or slow only loses spans, which are counted,
+// thread. An unreachable or slow collector costs only spans, which are counted,
 // and never delays requests: spans that do not fit into the queue are dropped,
-// each POST has a time-out, and after three tries its spans are given up.
+// each POST has a time-out, and after three tries its spans are dropped.
 class OtlpExporter {
  public:
   static constexpr size_t kMostQueued = 8192;  // requests

@@ -70,9 +70,10 @@ struct IdleEngine {
   bool has_declined = false;  // a short while ago it could not leave
 };
 
-// An engine that came to the GPU stays for this many times as long as its
-// activation took, unless requests of another engine wait and no other is idle.
-// So moves take at most a tenth of the time. Heuristic.
+// An engine that has come to the GPU stays there for this many times as long as
+// its activation took, unless another engine's requests wait and no other
+// engine is idle. But for that exception, coming back takes at most a tenth of
+// the time; leaving is not counted. Heuristic.
 inline constexpr int kStays = 10;
 
 // Returns the expected harm while the engine is off the GPU: the chance that a

@@ -36,10 +36,10 @@ class PlanStore {
   // Returns the plan of the last leader: NotFound if there is none,
   // InvalidArgument if the file is not one of ours.
   absl::StatusOr<StandingPlan> Read() const;
-  // To be called once a second. Does the same as LeadLock::Hold. Writes the
-  // plan again if it was removed, or if a former leader, stopped in the middle
-  // of a Write, wrote its own plan when it woke up. FailedPrecondition if
-  // another process leads now.
+  // To be called once a second. Calls LeadLock::Hold, and writes the plan again
+  // if it was removed, or if a former leader that had been stopped during a
+  // Write replaced it on waking. FailedPrecondition if another process leads
+  // now.
   absl::Status Hold();
   // True if the last leader is still alive but stopped, and so has only lost
   // the lead.

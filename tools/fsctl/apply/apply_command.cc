@@ -46,7 +46,7 @@ class Application {
  private:
   int ReadFile();
   int Find();
-  // Asks each process whether it can take over the fleet.
+  // Asks each process whether it can switch to the new fleet file.
   int Check();
   void Show() const;
   bool Agrees() const;

@@ -54,7 +54,8 @@ Setter Nodes(const std::string& path, plan::Snapshot* s) {
   });
 }
 
-// Rejects a node without a GPU, since its name must be mistyped.
+// Checks the snapshot. Also rejects a node without a GPU, since its name is
+// most likely mistyped.
 absl::Status Check(const plan::Snapshot& s) {
   for (const plan::Node& node : s.nodes) {
     const bool known = std::any_of(

@@ -29,9 +29,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Sends batches to an engine, one after the other, over persistent connections.
-// SIGINT and SIGTERM end the current batch and every later one. Confined to one
-// thread.
+// SIGINT or SIGTERM ends the current batch and all later ones.
 class BatchRun {
  public:
   struct Subject {

@@ -64,8 +64,8 @@ std::vector<Share> Parts(const Assignment& a, Sharing sharing, double load) {
   return shares;
 }
 
-// Returns the part of its time that a GPU would have to work for all its
-// residents.
+// Returns the part of its time for which the GPU would have to work to serve
+// all its residents; above 1 if it cannot keep up.
 double BusyOn(const Assignment& a, uint32_t gpu, double load) {
   double busy = 0;
   for (const uint32_t r : a.On(gpu)) {

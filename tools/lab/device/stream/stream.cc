@@ -20,7 +20,8 @@ void* Run(void* argument) {
 }
 
 // Retries on EAGAIN, which can also mean that another thread is about to exec:
-// then either this thread ends with it, or threads can soon be started again.
+// either the exec ends this thread, or it fails and threads can soon be started
+// again.
 int Create(pthread_t* thread, void* argument) {
   constexpr int kMostTries = 1000;
   int error = EAGAIN;

@@ -16,8 +16,8 @@
 namespace fineserve::sim {
 
 struct RunOptions {
-  // Seconds after the last arrival at which unfinished requests are cut; 0:
-  // none is cut.
+  // Ends unfinished requests this many seconds after the last arrival; 0:
+  // never.
   double limit_s = 0;
   // True if clients send max_tokens, equal to the real lengths of their
   // answers.
