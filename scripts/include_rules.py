@@ -44,7 +44,7 @@ FLOORS = (
     "tools/lab/stage",
     "tools/lab/svg",
     "tools/lab/workload",
-    "tools/lab/load",
+    "tools/lab/loadgen",
     "tools/lab/sim",
     "tools/lab/torch",
     "tools/lab/device",

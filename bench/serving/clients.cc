@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tools/lab/load/run.h"
+#include "tools/lab/loadgen/run.h"
 
 namespace fineserve::bench {
 namespace {

@@ -29,7 +29,9 @@
 namespace fineserve::fsctl {
 namespace {
 
-// SIGINT or SIGTERM ends the current batch and all later ones.
+// Sends batches to an engine, one after the other, over persistent connections.
+// SIGINT or SIGTERM ends the current batch and all later ones. Confined to one
+// thread.
 class BatchRun {
  public:
   struct Subject {

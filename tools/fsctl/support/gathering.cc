@@ -17,10 +17,10 @@
 #include "daemon/fleet/config/fleet.h"
 #include "tools/fsctl/apply/fleet_processes.h"
 #include "tools/fsctl/daemons/daemon_choice.h"
-#include "tools/fsctl/follow/proxy_stream.h"
 #include "tools/fsctl/processes/child.h"
 #include "tools/fsctl/processes/inspected_process.h"
 #include "tools/fsctl/processes/install_paths.h"
+#include "tools/fsctl/requests/proxy_stream.h"
 #include "tools/fsctl/support/redactor.h"
 #include "tools/fsctl/terminal/quantities.h"
 

@@ -1,7 +1,7 @@
 // Tests the load generator with a scripted server: how it counts whole,
 // refused, broken and cut-off answers.
 
-#include "tools/lab/load/run.h"
+#include "tools/lab/loadgen/run.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "tools/lab/load/report.h"
+#include "tools/lab/loadgen/report.h"
 
 namespace fineserve::loadgen {
 namespace {

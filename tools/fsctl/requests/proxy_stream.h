@@ -1,5 +1,5 @@
-#ifndef TOOLS_FSCTL_FOLLOW_PROXY_STREAM_H_
-#define TOOLS_FSCTL_FOLLOW_PROXY_STREAM_H_
+#ifndef TOOLS_FSCTL_REQUESTS_PROXY_STREAM_H_
+#define TOOLS_FSCTL_REQUESTS_PROXY_STREAM_H_
 
 #include <functional>
 #include <string>
@@ -33,4 +33,4 @@ absl::Status FollowProxy(const openai::Target& proxy, const std::string& path,
 
 }  // namespace fineserve::fsctl
 
-#endif  // TOOLS_FSCTL_FOLLOW_PROXY_STREAM_H_
+#endif  // TOOLS_FSCTL_REQUESTS_PROXY_STREAM_H_

@@ -1,5 +1,5 @@
-#ifndef TOOLS_LAB_LOAD_OPTIONS_H_
-#define TOOLS_LAB_LOAD_OPTIONS_H_
+#ifndef TOOLS_LAB_LOADGEN_OPTIONS_H_
+#define TOOLS_LAB_LOADGEN_OPTIONS_H_
 
 #include <map>
 #include <string>
@@ -30,4 +30,4 @@ bool ReadOptions(int argc, char** argv, Options* options,
 
 }  // namespace fineserve::loadgen
 
-#endif  // TOOLS_LAB_LOAD_OPTIONS_H_
+#endif  // TOOLS_LAB_LOADGEN_OPTIONS_H_

@@ -1,11 +1,11 @@
-#include "tools/fsctl/follow/follow_output.h"
+#include "tools/fsctl/requests/follow_output.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "tools/fsctl/follow/proxy_stream.h"
+#include "tools/fsctl/requests/proxy_stream.h"
 
 namespace fineserve::fsctl {
 namespace {

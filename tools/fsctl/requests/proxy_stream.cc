@@ -1,4 +1,4 @@
-#include "tools/fsctl/follow/proxy_stream.h"
+#include "tools/fsctl/requests/proxy_stream.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>

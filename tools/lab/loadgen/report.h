@@ -1,10 +1,10 @@
-#ifndef TOOLS_LAB_LOAD_REPORT_H_
-#define TOOLS_LAB_LOAD_REPORT_H_
+#ifndef TOOLS_LAB_LOADGEN_REPORT_H_
+#define TOOLS_LAB_LOADGEN_REPORT_H_
 
 #include <string>
 
-#include "tools/lab/load/options.h"
-#include "tools/lab/load/run.h"
+#include "tools/lab/loadgen/options.h"
+#include "tools/lab/loadgen/run.h"
 #include "tools/lab/workload/trace.h"
 
 namespace fineserve::loadgen {
@@ -26,4 +26,4 @@ std::string ToSvg(const RunResult& result);
 
 }  // namespace fineserve::loadgen
 
-#endif  // TOOLS_LAB_LOAD_REPORT_H_
+#endif  // TOOLS_LAB_LOADGEN_REPORT_H_

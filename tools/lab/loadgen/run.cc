@@ -1,4 +1,4 @@
-#include "tools/lab/load/run.h"
+#include "tools/lab/loadgen/run.h"
 
 #include <stdio.h>
 #include <sys/resource.h>

@@ -2,9 +2,9 @@
 
 #include <fstream>
 
-#include "tools/lab/load/options.h"
-#include "tools/lab/load/report.h"
-#include "tools/lab/load/run.h"
+#include "tools/lab/loadgen/options.h"
+#include "tools/lab/loadgen/report.h"
+#include "tools/lab/loadgen/run.h"
 
 namespace fineserve::loadgen {
 namespace {

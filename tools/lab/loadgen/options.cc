@@ -1,4 +1,4 @@
-#include "tools/lab/load/options.h"
+#include "tools/lab/loadgen/options.h"
 
 #include <stdio.h>
 

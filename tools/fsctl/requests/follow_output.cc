@@ -1,4 +1,4 @@
-#include "tools/fsctl/follow/follow_output.h"
+#include "tools/fsctl/requests/follow_output.h"
 
 #include <stdio.h>
 

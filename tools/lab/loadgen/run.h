@@ -1,11 +1,11 @@
-#ifndef TOOLS_LAB_LOAD_RUN_H_
-#define TOOLS_LAB_LOAD_RUN_H_
+#ifndef TOOLS_LAB_LOADGEN_RUN_H_
+#define TOOLS_LAB_LOADGEN_RUN_H_
 
 #include <map>
 #include <string>
 #include <vector>
 
-#include "tools/lab/load/options.h"
+#include "tools/lab/loadgen/options.h"
 #include "tools/lab/workload/metrics.h"
 #include "tools/lab/workload/trace.h"
 
@@ -28,4 +28,4 @@ RunResult Run(const Options& options, const workload::Trace& trace);
 
 }  // namespace fineserve::loadgen
 
-#endif  // TOOLS_LAB_LOAD_RUN_H_
+#endif  // TOOLS_LAB_LOADGEN_RUN_H_

@@ -1,5 +1,5 @@
-#ifndef TOOLS_FSCTL_FOLLOW_FOLLOW_OUTPUT_H_
-#define TOOLS_FSCTL_FOLLOW_FOLLOW_OUTPUT_H_
+#ifndef TOOLS_FSCTL_REQUESTS_FOLLOW_OUTPUT_H_
+#define TOOLS_FSCTL_REQUESTS_FOLLOW_OUTPUT_H_
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -24,4 +24,4 @@ std::string UsageText(const nlohmann::json& usages, bool color);
 
 }  // namespace fineserve::fsctl
 
-#endif  // TOOLS_FSCTL_FOLLOW_FOLLOW_OUTPUT_H_
+#endif  // TOOLS_FSCTL_REQUESTS_FOLLOW_OUTPUT_H_

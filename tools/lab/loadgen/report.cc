@@ -1,4 +1,4 @@
-#include "tools/lab/load/report.h"
+#include "tools/lab/loadgen/report.h"
 
 #include <stdio.h>
 
