@@ -26,7 +26,7 @@ Framing FramingFor(const RequestParser& request, const ResponseParser& answer);
 // may name further such fields.
 bool IsHopByHop(absl::string_view name, absl::string_view connection);
 
-// What the proxy adds to a request's fields on its way to an engine.
+// The fields that the proxy adds to a request on its way to an engine.
 struct Forwarding {
   absl::string_view authority;  // the engine's, "host:port"
   absl::string_view request_id;

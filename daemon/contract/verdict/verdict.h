@@ -15,7 +15,7 @@
 
 namespace fineserve::verdict {
 
-// What a request demands. Sizes are in tokens, times in microseconds.
+// The demands of one request. Sizes are in tokens, times in microseconds.
 struct Terms {
   uint32_t prompt_tokens = 0;  // exact, or estimated
   uint32_t max_tokens = 0;     // 0: the client did not say

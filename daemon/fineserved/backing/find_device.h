@@ -9,7 +9,7 @@
 
 namespace fineserve::backing {
 
-// What a daemon knows about its GPU. Plain value.
+// The facts that a daemon knows about its GPU. Plain value.
 struct Device {
   driver::CUdevice ordinal = 0;
   uint8_t uuid[16] = {};

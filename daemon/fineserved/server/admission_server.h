@@ -23,7 +23,7 @@ namespace fineserve::server {
 
 class PoolService;
 
-// What does not change about this daemon's GPU.
+// The constant facts about this daemon's GPU.
 struct GpuOfDaemon {
   std::string uuid;           // GPU-…
   uint64_t memory_bytes = 0;  // of the device

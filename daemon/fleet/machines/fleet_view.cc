@@ -96,7 +96,7 @@ std::string Text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// What a refused connection means, by wire::ConnectionFault, and what to do.
+// The meaning of a refused connection, by wire::ConnectionFault, and the cure.
 constexpr struct {
   const char* what;
   const char* cure;

@@ -10,7 +10,7 @@
 
 namespace fineserve::lead {
 
-// What is known about an engine now.
+// The facts known about an engine now.
 struct Sighting {
   bool heard = false;  // its daemon answers, and hears a proxy
   bool serves = false;

@@ -16,7 +16,7 @@
 
 namespace fineserve::lead {
 
-// What is known about engines besides the plan, by name.
+// The facts known about engines besides the plan, by name.
 struct Experience {
   std::set<std::string> down;  // are to serve, and do not
   std::set<std::string>

@@ -13,7 +13,7 @@
 
 namespace fineserve::lead {
 
-// What happens to the processes of places that are off.
+// The processes of places that are off: which stay, and which end.
 struct Rest {
   std::set<std::string> stays;  // engines
   std::set<std::string> ends;   // memory lacks: of a GPU, or of its machine

@@ -16,7 +16,7 @@ def _batches(scheduler: Any) -> list[Any]:
     return getattr(scheduler, "running_mbs", [scheduler.running_batch])
 
 
-def running(scheduler: Any) -> list[list[Any]]:
+def _by_batch(scheduler: Any) -> list[list[Any]]:
     """Returns the running requests, by micro-batch: a pipeline has one
     micro-batch per step in flight, other engines have one in all. In a
     pipeline, SGLang adds the requests of a prompt step to their micro-batch
@@ -45,6 +45,11 @@ def running(scheduler: Any) -> list[list[Any]]:
     return found
 
 
+def running(scheduler: Any) -> list[Any]:
+    """Returns the running requests of all micro-batches."""
+    return [r for requests in _by_batch(scheduler) for r in requests]
+
+
 class Demand:
     """The demand of one scheduler within a round trip to the daemon. Confined
     to the scheduler's thread.
@@ -71,7 +76,7 @@ class Demand:
         """Returns True if a request runs or waits."""
         scheduler = self._scheduler
         return bool(
-            self._running()
+            running(scheduler)
             or scheduler.waiting_queue
             or scheduler.chunked_req is not None
         )
@@ -80,7 +85,7 @@ class Demand:
         """Returns the most pages that the requests can take; 0 for an engine
         without requests."""
         scheduler = self._scheduler
-        running = self._running()
+        begun = running(scheduler)
         waiting = list(scheduler.waiting_queue)
         if scheduler.chunked_req is not None:
             waiting.insert(0, scheduler.chunked_req)
@@ -89,16 +94,16 @@ class Demand:
                 self._pages(
                     min(_STEPS_PER_ROUND_TRIP * self._a_step, _left(request))
                 )
-                for request in running
+                for request in begun
             )
-        pages = sum(self._pages(_left(request)) for request in running)
+        pages = sum(self._pages(_left(request)) for request in begun)
         # Each micro-batch keeps one extra page for the requests of the other
         # micro-batches (_longest), and SGLang wants more pages to be free than
         # it needs.
         batches = len(_batches(scheduler))
         pages += batches if batches > 1 else 0
         prompts = 0
-        room = scheduler.max_running_requests - len(running)
+        room = scheduler.max_running_requests - len(begun)
         for request in waiting[: max(0, room)]:
             tokens = len(request.origin_input_ids) + len(request.output_ids)
             pages += self._pages(tokens + _left(request))
@@ -112,16 +117,14 @@ class Demand:
         one running request of each micro-batch can take until they end. If that
         much is free when slabs leave, one of these requests can always
         continue: the others can be retracted, each by its own micro-batch."""
-        ahead = self._ahead + 2 * self._page
-        tokens = sum(map(self._longest, running(self._scheduler)))
+        tokens = sum(map(self._longest, _by_batch(self._scheduler)))
         chunked = self._scheduler.chunked_req
         if chunked is not None:
             tokens += (
                 len(chunked.origin_input_ids)
                 + len(chunked.output_ids)
                 - chunked.kv.kv_allocated_len
-                + _left(chunked)
-                + ahead
+                + self._longest([chunked])
             )
         return tokens
 
@@ -131,7 +134,7 @@ class Demand:
         scheduler = self._scheduler
         return sum(
             self._longest(requests)
-            for requests, batch in zip(running(scheduler), _batches(scheduler))
+            for requests, batch in zip(_by_batch(scheduler), _batches(scheduler))
             if batch is not scheduler.running_batch
         )
 
@@ -140,9 +143,6 @@ class Demand:
         are no requests."""
         ahead = self._ahead + 2 * self._page
         return max((_left(request) + ahead for request in requests), default=0)
-
-    def _running(self) -> list[Any]:
-        return [r for requests in running(self._scheduler) for r in requests]
 
     def _pages(self, tokens: int) -> int:
         """Returns the pages that one request takes for `tokens`, including its

@@ -64,10 +64,9 @@ class Usage:
 
     def _requests(self) -> list[Any]:
         chunked = self._scheduler.chunked_req
-        requests = [r for batch in running(self._scheduler) for r in batch]
         return [
             request
-            for request in [*requests, chunked]
+            for request in [*running(self._scheduler), chunked]
             if request is not None and request.kv.holds_kv
         ]
 
