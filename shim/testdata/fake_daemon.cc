@@ -212,9 +212,12 @@ bool FakeDaemon::AnswerHello(int socket, const abi::Hello& hello) {
   scoreboard_ =
       mmap(nullptr, abi::kScoreboardBytes, PROT_READ, MAP_SHARED, fds[1], 0);
   if (fault_ == Fault::kLoseDescriptors) {
+    // poll() refuses more descriptors than the limit, so it is not 0.
+    const int next = dup(socket);
+    close(next);
     rlimit limit = {};
     getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = 0;
+    limit.rlim_cur = static_cast<rlim_t>(std::min({fds[0], fds[1], next}));
     setrlimit(RLIMIT_NOFILE, &limit);
   }
   const bool sent = abi::Send(socket, welcome, fds, 2) == 0;

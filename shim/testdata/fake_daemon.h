@@ -34,7 +34,7 @@ class FakeDaemon {
     kCloseAtFirstHello,  // of all connections
     kCloseAtRule,
     kSilentAtHello,    // reads Hello, does not answer
-    kLoseDescriptors,  // lowers this process's limit of open files to 0 first
+    kLoseDescriptors,  // leaves this process no descriptor below its limit
     kSilentAtLease,    // counts the request, does not answer
     kCloseAtLease,
     kWaitForSlabs,  // answers a lease once enough slabs are returned
