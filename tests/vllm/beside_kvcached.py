@@ -38,8 +38,8 @@ _ROWS = (
     (
         "data parallel",
         _NOT_NAMED,
-        "vLLM's dense models; models with experts are refused; SGLang's "
-        "without attention DP",
+        "vLLM's models with and without experts; SGLang's without attention "
+        "DP",
     ),
     ("MLA", "yes", "yes"),
     (

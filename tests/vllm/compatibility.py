@@ -267,6 +267,11 @@ vLLM's own GPU worker, both runners, against transformers: alone, on a view,
 – data-parallel ranks, each an engine of its own: two models with a rank on
   each of two GPUs trade; a rank killed, and vLLM with it
   [test_gpu_data_parallel]
+– models with experts (Mixtral): alone, and split over tensor and data-parallel
+  ranks; two models with data-parallel ranks on the same two GPUs trade, a rank
+  killed; a rank without requests gives slabs away while it computes for the
+  others; experts left out, and a rank that then writes, are noticed
+  [test_gpu_experts]
 – daemons killed again and again, each one's pool taken over by the next,
   while two engines trade [test_gpu_restart]
 – sleep mode, levels 1 and 2: a sleeper's slabs serve another, and it wakes up

@@ -164,10 +164,16 @@ class Asynchronous(Engine):
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
 
     def generate(
-        self, prompts: list[list[int]], max_tokens: list[int], **sampling: Any
+        self,
+        prompts: list[list[int]],
+        max_tokens: list[int],
+        rank: int | None = None,
+        **sampling: Any,
     ) -> dict[str, Any]:
+        """As Engine.generate. `rank`: the data-parallel rank that serves the
+        requests; by default the front end chooses one for each."""
         began = time.monotonic()
-        tokens = self._wait(self._generate(prompts, max_tokens, sampling))
+        tokens = self._wait(self._generate(prompts, max_tokens, sampling, rank))
         return {"tokens": tokens, "seconds": time.monotonic() - began}
 
     async def _generate(
@@ -175,15 +181,20 @@ class Asynchronous(Engine):
         prompts: list[list[int]],
         max_tokens: list[int],
         sampling: dict[str, Any],
+        rank: int | None,
     ) -> list[list[int]]:
         outputs = await asyncio.gather(*[
-            self._output(prompt, count, sampling)
+            self._output(prompt, count, sampling, rank)
             for prompt, count in zip(prompts, max_tokens)
         ])
         return [list(one.outputs[0].token_ids) for one in outputs]
 
     async def _output(
-        self, prompt: list[int], count: int, sampling: dict[str, Any]
+        self,
+        prompt: list[int],
+        count: int,
+        sampling: dict[str, Any],
+        rank: int | None = None,
     ) -> Any:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
@@ -196,9 +207,11 @@ class Asynchronous(Engine):
             output_kind=RequestOutputKind.FINAL_ONLY,
             **({"temperature": 0} | sampling),
         )
-        # The front end chooses the rank that serves the request.
         async for output in self._llm.generate(
-            {"prompt_token_ids": prompt}, parameters, str(self._asked)
+            {"prompt_token_ids": prompt},
+            parameters,
+            str(self._asked),
+            data_parallel_rank=rank,
         ):
             last = output
         return last
@@ -315,6 +328,7 @@ def observed_on_the_host() -> dict[str, Any]:
         "stray_copies": observation.stray_copies,
         "copies": observation.copies,
         "dirty_parts": observation.dirty_parts,
+        "idle_batches": observation.idle_batches,
     } | observation.transfers()
 
 

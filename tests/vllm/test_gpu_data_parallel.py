@@ -14,19 +14,17 @@ from test_gpu_ranks import Ranks
 from test_gpu_worker import LARGE, SMALL
 
 
-@unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
-class DataParallel(Ranks):
+class DataParallelRanks(Ranks):
     """Two models with two ranks each on the same two GPUs. vLLM gives each rank
     a separate GPU and, by default, a worker in a separate process."""
 
-    MODELS = [LARGE, SMALL]
     ON = [[0, 1], [1, 0]]
     PARALLEL = [
         {"data_parallel_size": 2},
         {"data_parallel_size": 2, "distributed_executor_backend": "uni"},
     ]
 
-    def test_slabs_move_and_every_token_is_right(self) -> None:
+    def trade_until_a_rank_is_killed(self) -> None:
         self.start_all({})
         self.trade_until(returned=12)
         schedulers = [self.scheduler_of_first_model(gpu) for gpu in self.gpus]
@@ -66,6 +64,14 @@ class DataParallel(Ranks):
             ),
             [of_gpu(gpu) for gpu in self.gpus],
         )
+
+
+@unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
+class DataParallel(DataParallelRanks):
+    MODELS = [LARGE, SMALL]
+
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.trade_until_a_rank_is_killed()
 
     def test_two_ranks_on_one_gpu_are_refused(self) -> None:
         """vLLM itself refuses them; run a separate engine for each instead."""

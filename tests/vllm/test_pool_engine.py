@@ -195,7 +195,7 @@ class RefusalTest(EngineTest):
         model.enable_sleep_mode = True
         support.refuse(config)
 
-    def test_data_parallel_ranks_of_a_model_with_experts_are_refused(
+    def test_ranks_that_step_together_are_refused_what_one_does_alone(
         self,
     ) -> None:
         parallel = types.SimpleNamespace(
@@ -203,21 +203,35 @@ class RefusalTest(EngineTest):
             nnodes=1,
             data_parallel_size=2,
             distributed_executor_backend="uni",
+            enable_elastic_ep=False,
         )
         model = types.SimpleNamespace(is_moe=True, enable_sleep_mode=False)
         config = types.SimpleNamespace(
-            model_config=model, parallel_config=parallel, kv_transfer_config=None
+            model_config=model,
+            parallel_config=parallel,
+            kv_transfer_config=None,
+            speculative_config=types.SimpleNamespace(method="ngram"),
         )
-        with self.assertRaisesRegex(
-            RuntimeError,
-            r"set --data-parallel-size 1 \(it is 2\) and .*"
-            r"--tensor-parallel-size",
+        connector = types.SimpleNamespace(kv_connector="OffloadingConnector")
+        drafts = types.SimpleNamespace(method="mtp")
+        support.refuse(config)
+        for owner, name, value, flag in (
+            (model, "enable_sleep_mode", True, "--enable-sleep-mode"),
+            (config, "speculative_config", drafts, "--speculative-config"),
+            (config, "kv_transfer_config", connector, "--kv-transfer-config"),
+            (parallel, "enable_elastic_ep", True, "--enable-elastic-ep"),
         ):
-            support.refuse(config)
+            with self.subTest(flag), mock.patch.object(owner, name, value):
+                self.refused(config, flag)
         model.is_moe = False  # each rank is an engine of its own
+        parallel.enable_elastic_ep = True
         support.refuse(config)
         model.is_moe, parallel.data_parallel_size = True, 1
         support.refuse(config)
+
+    def refused(self, config: Any, flag: str) -> None:
+        with self.assertRaisesRegex(RuntimeError, f"step together .*{flag}"):
+            support.refuse(config)
 
     def test_only_drafts_from_tokens_write_no_kv_behind_their_step(
         self,

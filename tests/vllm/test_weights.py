@@ -190,9 +190,11 @@ def config(**changes: Any) -> Any:
         model_config=types.SimpleNamespace(
             enable_sleep_mode=changes.get("enable_sleep_mode", False),
             enable_cumem_allocator=changes.get("enable_cumem_allocator", False),
+            is_moe=changes.get("is_moe", False),
         ),
         parallel_config=types.SimpleNamespace(
             enable_eplb=changes.get("enable_eplb", False),
+            data_parallel_size=changes.get("data_parallel_size", 1),
             distributed_executor_backend=changes.get("backend", "uni"),
         ),
         offload_config=offload,
@@ -238,6 +240,12 @@ class WeightsTest(unittest.TestCase):
     def call(self, starts: bool = False) -> None:
         with self.weights.written(self.worker, starts):
             self.shim.calls.append("called")
+
+    def test_ranks_that_step_together_must_not_leave_one_by_one(self) -> None:
+        self.load(data_parallel_size=2)
+        self.load(is_moe=True)
+        with self.assertRaisesRegex(RuntimeError, "unset FINESERVE_EVICT"):
+            self.load(data_parallel_size=2, is_moe=True)
 
     def test_nothing_is_named_before_the_engine_serves(self) -> None:
         self.load()

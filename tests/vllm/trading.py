@@ -51,8 +51,9 @@ class Trade(EngineTest):
         self.wrong = [0] * len(self.engines)
         self.seed = 0
 
-    def ask(self, i: int, requests: int) -> list[list[int]]:
-        """Sends engine i a batch and returns its prompts."""
+    def ask(self, i: int, requests: int, **more: Any) -> list[list[int]]:
+        """Sends engine i a batch and returns its prompts. `more`: further
+        arguments of its generate()."""
         self.seed += 1
         prompts = random_prompts(self.seed, requests, (40, 250), shared=100)
         self.engines[i].ask(
@@ -60,6 +61,7 @@ class Trade(EngineTest):
             prompts=prompts,
             max_tokens=[64] * requests,
             stop_token_ids=STOPS,
+            **more,
         )
         return prompts
 

@@ -46,15 +46,8 @@ def refuse(vllm_config: Any) -> None:
             f"FineServe: an engine on several machines is not supported yet: "
             f"set --nnodes 1 (it is {parallel.nnodes})"
         )
-    # Ranks without experts are independent: vLLM sets their size to 1.
-    if parallel.data_parallel_size > 1 and vllm_config.model_config.is_moe:
-        raise RuntimeError(
-            f"FineServe: data-parallel ranks of a model with experts (MoE) are "
-            f"not supported yet, because an idle rank runs batches that its "
-            f"scheduler has not built: set --data-parallel-size 1 (it is "
-            f"{parallel.data_parallel_size}) and split the model with "
-            f"--tensor-parallel-size instead"
-        )
+    if steps_with_other_engines(vllm_config):
+        _refuse_with_idle_batches(vllm_config)
     transfer = vllm_config.kv_transfer_config
     if transfer is not None:
         _refuse_connector(vllm_config, transfer)
@@ -65,6 +58,65 @@ def refuse(vllm_config: Any) -> None:
             f"not supported, because it would free the KV cache itself: use "
             f"vLLM's own, cumem"
         )
+
+
+def steps_with_other_engines(vllm_config: Any) -> bool:
+    """Returns True for a data-parallel rank that computes a part of each other
+    rank's step. A rank without a step then runs a batch that its scheduler has
+    not built (an idle batch), because the others wait for its part. Ranks of a
+    model without experts are independent: vLLM sets their size to 1."""
+    parallel = vllm_config.parallel_config
+    return bool(
+        parallel.data_parallel_size > 1 and vllm_config.model_config.is_moe
+    )
+
+
+def _refuse_with_idle_batches(vllm_config: Any) -> None:
+    """An idle batch writes no KV: all its slots are padding, and the state of a
+    hybrid is the null block's, which is in no slab. It uses the weights at any
+    time, though, and a draft model of vLLM's first runner writes where it wrote
+    in the last real step."""
+    speculative = vllm_config.speculative_config
+    drafts = (
+        speculative is not None
+        and speculative.method not in _DRAFT_FROM_TOKENS
+    )
+    for refused, cannot, flag in (
+        (
+            vllm_config.model_config.enable_sleep_mode,
+            "wake up one at a time",
+            "remove --enable-sleep-mode",
+        ),
+        (drafts, "draft with a model yet", "remove --speculative-config"),
+        (
+            vllm_config.kv_transfer_config is not None,
+            "use a KV connector yet",
+            "remove --kv-transfer-config and --kv-offloading-size",
+        ),
+        (
+            vllm_config.parallel_config.enable_elastic_ep,
+            "change in number yet",
+            "remove --enable-elastic-ep",
+        ),
+    ):
+        if refused:
+            raise RuntimeError(_step_together(cannot, flag))
+
+
+def refuse_eviction(vllm_config: Any) -> None:
+    """Raises RuntimeError for an engine that must not leave the GPU (note 0039)
+    while other engines step, with or without a view."""
+    if steps_with_other_engines(vllm_config):
+        raise RuntimeError(
+            _step_together("leave the GPU one at a time", "unset FINESERVE_EVICT")
+        )
+
+
+def _step_together(cannot: str, flag: str) -> str:
+    return (
+        f"FineServe: data-parallel ranks of a model with experts (MoE) step "
+        f"together and cannot {cannot}: {flag}"
+    )
 
 
 def _refuse_connector(vllm_config: Any, transfer: Any) -> None:

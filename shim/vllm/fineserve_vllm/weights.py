@@ -24,7 +24,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from fineserve_vllm import kv_abi, ranks
+from fineserve_vllm import kv_abi, ranks, support
 from fineserve_vllm.log import logger
 
 _log = logger(__name__)
@@ -141,7 +141,12 @@ def _method(owner: Any, name: str) -> Callable[..., Any]:
 
 
 def why_not(vllm_config: Any) -> str | None:
-    """Returns why an engine cannot name its parameters; None if it can."""
+    """Returns why an engine cannot name its parameters; None if it can.
+
+    Raises:
+        RuntimeError: the engine must not leave the GPU at all.
+    """
+    support.refuse_eviction(vllm_config)
     model, offload = vllm_config.model_config, vllm_config.offload_config
     if ranks.has_ranks(vllm_config):
         return "its workers are processes of their own"

@@ -109,7 +109,7 @@ ATTRIBUTES = {
     ("vllm.config.offload", "UVAOffloadConfig"): "cpu_offload_gb",
     ("vllm.config.offload", "PrefetchOffloadConfig"): "offload_group_size",
     ("vllm.config.parallel", "ParallelConfig"): (
-        "data_parallel_size enable_eplb"
+        "data_parallel_size enable_eplb enable_elastic_ep"
     ),
     ("vllm.config.cache", "CacheConfig"): (
         "gpu_memory_utilization kv_cache_memory_bytes "

@@ -7,3 +7,4 @@ import dataclasses
 class ParallelConfig:
     data_parallel_size: int = 1
     enable_eplb: bool = False
+    enable_elastic_ep: bool = False

@@ -29,6 +29,9 @@ copies = 0
 # Number of parts of reads by the stand-in for NIXL that wrote into a slab that
 # this engine no longer had.
 stray_transfers = 0
+# Number of batches without a request, which a data-parallel rank runs because
+# other ranks' steps need its experts.
+idle_batches = 0
 # For each leased slab, the layers whose part of the slab has been written.
 _written: dict[int, set[int]] = {}
 _rank_is_active = False
@@ -53,6 +56,7 @@ def install() -> None:
     _watch_leases()
     _watch_writes()
     _watch_copies()
+    _watch_idle_batches()
     if "NIXL_STAND_IN" in os.environ:
         _watch_transfers()
 
@@ -142,6 +146,19 @@ def _watch_copies() -> None:
             self._swap_blocks_batch = swap
 
     handler.transfer_async = transfer_async
+
+
+def _watch_idle_batches() -> None:
+    from vllm.v1.worker.gpu_worker import Worker
+
+    original = Worker.execute_dummy_batch
+
+    def execute_dummy_batch(self: Any) -> None:
+        global idle_batches
+        idle_batches += 1
+        original(self)
+
+    Worker.execute_dummy_batch = execute_dummy_batch
 
 
 def _check_copy(blocks: list[int], writes: bool, pages: list[int]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from host_device_vllm import (
     breakage,
     convolution,
+    experts,
     latent_attention,
     observation,
     triton_in_place,
@@ -53,6 +54,7 @@ def register() -> None:
     _replace_split_embedding()
     _find_the_runtime_in_use()
     convolution.install()
+    experts.install()
     breakage.install()
     observation.install()
     _registered = True
