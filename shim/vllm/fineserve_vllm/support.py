@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NoReturn
 
 from fineserve_vllm import ranks, transfers
 
@@ -100,22 +100,20 @@ def _refuse_with_idle_batches(vllm_config: Any) -> None:
         ),
     ):
         if refused:
-            raise RuntimeError(_step_together(cannot, flag))
+            _cannot_alone(cannot, flag)
 
 
 def refuse_eviction(vllm_config: Any) -> None:
     """Raises RuntimeError for an engine that must not leave the GPU (note 0039)
     while other engines step, with or without a view."""
     if steps_with_other_engines(vllm_config):
-        raise RuntimeError(
-            _step_together("leave the GPU one at a time", "unset FINESERVE_EVICT")
-        )
+        _cannot_alone("leave the GPU one at a time", "unset FINESERVE_EVICT")
 
 
-def _step_together(cannot: str, flag: str) -> str:
-    return (
+def _cannot_alone(what: str, flag: str) -> NoReturn:
+    raise RuntimeError(
         f"FineServe: data-parallel ranks of a model with experts (MoE) step "
-        f"together and cannot {cannot}: {flag}"
+        f"together and cannot {what}: {flag}"
     )
 
 
