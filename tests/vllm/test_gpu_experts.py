@@ -38,7 +38,6 @@ class Experts(RanksAlone, VllmMachine):
 
     def test_tokens_are_those_of_transformers(self) -> None:
         for runner, parallel in (
-            (1, {}),
             (2, {}),
             (1, {"data_parallel_size": 2, **_EACH_ITS_EXPERTS}),
             (2, {"data_parallel_size": 2}),

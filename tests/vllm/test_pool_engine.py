@@ -204,13 +204,20 @@ class RefusalTest(EngineTest):
             data_parallel_size=2,
             distributed_executor_backend="uni",
             enable_elastic_ep=False,
+            enable_fault_tolerance=False,
         )
-        model = types.SimpleNamespace(is_moe=True, enable_sleep_mode=False)
+        model = types.SimpleNamespace(
+            is_moe=True,
+            is_hybrid=True,
+            is_attention_free=False,
+            enable_sleep_mode=False,
+        )
         config = types.SimpleNamespace(
             model_config=model,
             parallel_config=parallel,
             kv_transfer_config=None,
             speculative_config=types.SimpleNamespace(method="ngram"),
+            use_v2_model_runner=True,
         )
         connector = types.SimpleNamespace(kv_connector="OffloadingConnector")
         drafts = types.SimpleNamespace(method="mtp")
@@ -220,9 +227,13 @@ class RefusalTest(EngineTest):
             (config, "speculative_config", drafts, "--speculative-config"),
             (config, "kv_transfer_config", connector, "--kv-transfer-config"),
             (parallel, "enable_elastic_ep", True, "--enable-elastic-ep"),
+            (parallel, "enable_fault_tolerance", True, "--enable-fault-tol"),
+            (config, "use_v2_model_runner", False, "VLLM_USE_V2_MODEL_RUNNER"),
         ):
             with self.subTest(flag), mock.patch.object(owner, name, value):
                 self.refused(config, flag)
+        with mock.patch.dict(os.environ, {"FINESERVE_EVICT": "auto"}):
+            self.refused(config, "FINESERVE_EVICT")
         model.is_moe = False  # each rank is an engine of its own
         parallel.enable_elastic_ep = True
         support.refuse(config)
@@ -496,6 +507,21 @@ class EvictionTest(EngineTest):
         plugin.leases_of(scheduler).attach(lambda: None)
         plugin.wake_all()
         self.assertFalse(scheduler.has_requests(), "a step would touch weights")
+
+    def test_an_engine_whose_steps_others_share_neither_leaves_nor_sleeps(
+        self,
+    ) -> None:
+        self.install(refuse_unsupported=False)
+        with mock.patch.object(
+            support, "steps_with_other_engines", lambda config: True
+        ):
+            scheduler = self.scheduler()
+        self.asked()
+        self.assertFalse(scheduler.has_requests())
+        self.assertEqual(self.grants.presence, Presence.ASKED_TO_LEAVE)
+        with self.assertRaisesRegex(RuntimeError, "sleep one at a time"):
+            plugin.suspend_all()
+        self.assertEqual(self.grants.held, {1, 2})
 
     def test_an_engine_with_requests_stays_and_leaves_after_the_last(
         self,

@@ -7,6 +7,7 @@ a fake (the real one: test_gpu_drop.py).
 from __future__ import annotations
 
 import contextlib
+import os
 import types
 import unittest
 import unittest.mock
@@ -244,7 +245,9 @@ class WeightsTest(unittest.TestCase):
     def test_ranks_that_step_together_must_not_leave_one_by_one(self) -> None:
         self.load(data_parallel_size=2)
         self.load(is_moe=True)
-        with self.assertRaisesRegex(RuntimeError, "unset FINESERVE_EVICT"):
+        with unittest.mock.patch.dict(
+            os.environ, {"FINESERVE_EVICT": "auto"}
+        ), self.assertRaisesRegex(RuntimeError, "unset FINESERVE_EVICT"):
             self.load(data_parallel_size=2, is_moe=True)
 
     def test_nothing_is_named_before_the_engine_serves(self) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from fineserve_vllm import support
 from fineserve_vllm.grants import has_left, wait_until_back
 from fineserve_vllm.kv_abi import Presence
 from fineserve_vllm.loaded_requests import LoadedRequests
@@ -65,6 +66,8 @@ class EngineLeases:
         receives: None if no connector reads from other engines.
         finish_device: waits until the device has done all that it was given;
             any thread.
+        steps_with_others: the KV must never go, because other engines' steps
+            include this one (support.py).
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class EngineLeases:
         loaded: LoadedRequests | None = None,
         receives: Receives | None = None,
         finish_device: Callable[[], None] = lambda: None,
+        steps_with_others: bool = False,
     ) -> None:
         self.pool = pool
         self.counters = Counters()
@@ -88,6 +92,7 @@ class EngineLeases:
         self._options = options
         self._answers_between_steps = answers_between_steps
         self._finish_device = finish_device
+        self._steps_with_others = steps_with_others
         self._launched = 0  # the last step that the device has been given
         self._clock = clock
         # vLLM's --watermark, as a fraction of the pool: vLLM computed the
@@ -217,7 +222,13 @@ class EngineLeases:
     def suspend(self) -> None:
         """Returns all slabs, and wants none until resume(); see pool.suspend().
         Called by the worker, in the scheduler's thread. Does nothing if the
-        engine is already suspended."""
+        engine is already suspended.
+
+        Raises:
+            RuntimeError: other engines' steps include this one.
+        """
+        if self._steps_with_others:
+            support.refuse_alone("sleep one at a time", "leave out /sleep")
         with self.pool.lock:
             self._come_back()
             if not self._suspended:
@@ -253,7 +264,7 @@ class EngineLeases:
     def _may_leave(self) -> bool:
         """Returns True if no block is in use and no step is under way."""
         fence = self.pool.fence
-        if self._suspended or self.pool.used_blocks:
+        if self._suspended or self.pool.used_blocks or self._steps_with_others:
             return False
         connector = self.pool.held_by_connector
         if connector is not None and connector():

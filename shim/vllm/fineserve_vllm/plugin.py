@@ -292,6 +292,9 @@ def _wrap_scheduler(
             loaded=loaded_requests.watch(self, pool),
             receives=received,
             finish_device=finish_ranks if finish_ranks and spans else finish,
+            steps_with_others=support.steps_with_other_engines(
+                given.arguments["vllm_config"]
+            ),
         )
         setattr(self, _LEASES, engine)
         with _engines_lock:

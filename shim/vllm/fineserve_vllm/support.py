@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, NoReturn
 
-from fineserve_vllm import ranks, transfers
+from fineserve_vllm import kv_abi, ranks, transfers
 
 # Methods of speculative decoding that look at tokens only: they have no model
 # and no KV.
@@ -46,6 +46,7 @@ def refuse(vllm_config: Any) -> None:
             f"FineServe: an engine on several machines is not supported yet: "
             f"set --nnodes 1 (it is {parallel.nnodes})"
         )
+    refuse_eviction(vllm_config)
     if steps_with_other_engines(vllm_config):
         _refuse_with_idle_batches(vllm_config)
     transfer = vllm_config.kv_transfer_config
@@ -72,45 +73,58 @@ def steps_with_other_engines(vllm_config: Any) -> bool:
 
 
 def _refuse_with_idle_batches(vllm_config: Any) -> None:
-    """An idle batch writes no KV: all its slots are padding, and the state of a
-    hybrid is the null block's, which is in no slab. It uses the weights at any
-    time, though, and a draft model of vLLM's first runner writes where it wrote
-    in the last real step."""
+    """The slots of an idle batch are padding, and the second model runner
+    points its states at the null block, which is in no slab. The first one
+    leaves the states of earlier requests in place, and its draft model the
+    slots of its last real step: an idle batch could write them after their
+    blocks have been returned."""
+    model, parallel = vllm_config.model_config, vllm_config.parallel_config
     speculative = vllm_config.speculative_config
     drafts = (
         speculative is not None
         and speculative.method not in _DRAFT_FROM_TOKENS
     )
+    has_states = model.is_hybrid or model.is_attention_free
     for refused, cannot, flag in (
         (
-            vllm_config.model_config.enable_sleep_mode,
+            has_states and not vllm_config.use_v2_model_runner,
+            "keep states by vLLM's first model runner",
+            "set VLLM_USE_V2_MODEL_RUNNER=1",
+        ),
+        (drafts, "draft with a model yet", "remove --speculative-config"),
+        (
+            model.enable_sleep_mode,
             "wake up one at a time",
             "remove --enable-sleep-mode",
         ),
-        (drafts, "draft with a model yet", "remove --speculative-config"),
         (
             vllm_config.kv_transfer_config is not None,
             "use a KV connector yet",
             "remove --kv-transfer-config and --kv-offloading-size",
         ),
         (
-            vllm_config.parallel_config.enable_elastic_ep,
+            parallel.enable_elastic_ep,
             "change in number yet",
             "remove --enable-elastic-ep",
         ),
+        (
+            parallel.enable_fault_tolerance,
+            "go on after a failed step yet",
+            "remove --enable-fault-tolerance",
+        ),
     ):
         if refused:
-            _cannot_alone(cannot, flag)
+            refuse_alone(cannot, flag)
 
 
 def refuse_eviction(vllm_config: Any) -> None:
     """Raises RuntimeError for an engine that must not leave the GPU (note 0039)
     while other engines step, with or without a view."""
-    if steps_with_other_engines(vllm_config):
-        _cannot_alone("leave the GPU one at a time", "unset FINESERVE_EVICT")
+    if kv_abi.may_be_evicted() and steps_with_other_engines(vllm_config):
+        refuse_alone("leave the GPU one at a time", "unset FINESERVE_EVICT")
 
 
-def _cannot_alone(what: str, flag: str) -> NoReturn:
+def refuse_alone(what: str, flag: str) -> NoReturn:
     raise RuntimeError(
         f"FineServe: data-parallel ranks of a model with experts (MoE) step "
         f"together and cannot {what}: {flag}"

@@ -105,11 +105,13 @@ ATTRIBUTES = {
         "enable_sleep_mode enable_cumem_allocator sleep_mode_backend is_moe is_hybrid "
         "is_attention_free max_model_len"
     ),
+    ("vllm.config.vllm", "VllmConfig"): "use_v2_model_runner",
     ("vllm.config.offload", "OffloadConfig"): "uva prefetch",
     ("vllm.config.offload", "UVAOffloadConfig"): "cpu_offload_gb",
     ("vllm.config.offload", "PrefetchOffloadConfig"): "offload_group_size",
     ("vllm.config.parallel", "ParallelConfig"): (
-        "data_parallel_size enable_eplb enable_elastic_ep"
+        "data_parallel_size enable_eplb enable_elastic_ep "
+        "enable_fault_tolerance"
     ),
     ("vllm.config.cache", "CacheConfig"): (
         "gpu_memory_utilization kv_cache_memory_bytes "

@@ -28,14 +28,15 @@ def install(name: str) -> None:
     from sglang.kernels.ops.speculative import spec_tree, tree
     from sglang.srt.speculative.draft_utils import DraftBackendFactory
 
-    if not hasattr(spec_tree, "sgl_build_tree_kernel_triton"):
-        return  # SGLang 0.5.22 has no other kernels
-    spec_tree.sgl_build_tree_kernel_efficient = (
-        spec_tree.sgl_build_tree_kernel_triton
+    kernels: Any = spec_tree
+    if not hasattr(kernels, "sgl_build_tree_kernel_triton"):  # SGLang 0.5.22
+        from sglang.srt.speculative import eagle_utils as kernels
+    kernels.sgl_build_tree_kernel_efficient = (
+        kernels.sgl_build_tree_kernel_triton
     )
 
     def verify(**its: Any) -> None:
-        spec_tree.verify_tree_greedy_triton(
+        kernels.verify_tree_greedy_triton(
             **{key.replace("retrive", "retrieve"): its[key] for key in its}
         )
 
