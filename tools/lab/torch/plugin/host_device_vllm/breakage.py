@@ -187,14 +187,22 @@ def _leave_out_sums() -> None:
     )
 
     def own_part(
-        self: Any, input_: Any, dim: int = -1, sizes: list[int] | None = None
+        self: Any,
+        input_: Any,
+        dim: int = -1,
+        sizes: list[int] | None = None,
+        output: Any = None,
     ) -> Any:
-        assert sizes is not None
-        first = sum(sizes[: self.rank_in_group])
-        return input_[first : first + sizes[self.rank_in_group]].clone()
+        count = self.world_size
+        shares = sizes or [input_.shape[0] // count] * count
+        first = sum(shares[: self.rank_in_group])
+        part = input_[first : first + shares[self.rank_in_group]]
+        return part.clone() if output is None else output.copy_(part)
 
     CudaCommunicator.all_reduce = lambda self, input_: input_.clone()
     CudaCommunicator.reduce_scatterv = own_part
+    if hasattr(CudaCommunicator, "_reduce_scatterv"):  # vLLM 0.33
+        CudaCommunicator._reduce_scatterv = own_part
 
 
 def _write_in_idle_batches() -> None:
