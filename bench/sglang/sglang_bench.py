@@ -28,7 +28,7 @@ import sys
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "sglang"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "tests" / "sglang"), str(ROOT / "bench" / "report")]
 
 import bench_report  # noqa: E402
 from bench_report import Report  # noqa: E402

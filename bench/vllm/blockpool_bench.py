@@ -31,7 +31,7 @@ import types
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "shim" / "vllm"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "shim" / "vllm"), str(ROOT / "bench" / "report")]
 
 import bench_report  # noqa: E402
 from bench_report import Report  # noqa: E402

@@ -45,7 +45,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(ROOT / "tests" / "vllm"), str(ROOT / "bench"), str(HERE)]
+sys.path[:0] = [str(ROOT / "tests" / "vllm"), str(ROOT / "bench" / "report"), str(HERE)]
 
 import bench_report  # noqa: E402
 from bench_report import Report  # noqa: E402

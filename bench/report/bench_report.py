@@ -1,4 +1,4 @@
-"""Arguments and JSON reports of the Python benches, like bench/report/report.h
+"""Arguments and JSON reports of the Python benches, as report.h
 for the C++ benches."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class _Parser(argparse.ArgumentParser):
