@@ -151,16 +151,23 @@ class SlabTable:
 
     Args:
         gpu: the UUID of the GPU whose table it is; None if there is one only.
+
+    A daemon that begins a new pool has a new table. The shim keeps the earlier
+    tables mapped, so the newest one counts.
     """
 
     _MAGIC = b"FSTABLE\0"
     # Offsets in TableHeader, and sizes.
     _ENGINE_CAPACITY, _ENGINES, _SLABS, _SLAB_COUNT = 36, 40, 44, 60
-    _GPU = slice(72, 88)
+    _STARTED, _GPU = 64, slice(72, 88)
     _ENGINE_BYTES, _SLAB_BYTES = 512, 32
 
     def __init__(self, gpu: bytes | None = None) -> None:
-        self._memory = self._find(gpu)
+        self._gpu = gpu
+        self._read(self._find())
+
+    def _read(self, table: memoryview) -> None:
+        self._memory = table
         self._slabs = self._word(self._SLABS)
         self._count = self._word(self._SLAB_COUNT)
         self._engine = self._own_id()
@@ -174,7 +181,8 @@ class SlabTable:
         (value,) = struct.unpack_from("<I", self._memory, offset)
         return value
 
-    def _find(self, gpu: bytes | None) -> memoryview:
+    def _find(self) -> memoryview:
+        found = []
         with open("/proc/self/maps") as maps:
             for line in maps:
                 if "/memfd:fineserve-table" in line:
@@ -183,10 +191,16 @@ class SlabTable:
                     content = (ctypes.c_char * size).from_address(int(low, 16))
                     header = content.raw[: self._GPU.stop]
                     assert header[:8] == self._MAGIC
-                    if gpu is not None and header[self._GPU] != gpu:
-                        continue
-                    return memoryview(content).cast("B")
-        raise AssertionError("no slab table in this process")
+                    if self._gpu in (None, header[self._GPU]):
+                        found.append(memoryview(content).cast("B"))
+        if not found:
+            raise AssertionError("no slab table in this process")
+        return max(found, key=self._started)
+
+    def _started(self, table: memoryview) -> int:
+        """Returns when the table's daemon started it."""
+        (value,) = struct.unpack_from("<Q", table, self._STARTED)
+        return value
 
     def _own_id(self) -> int:
         first = self._word(self._ENGINES)
@@ -199,6 +213,18 @@ class SlabTable:
         raise AssertionError("the slab table does not know this process")
 
     def require_leased(self, view_indices: Iterable[int]) -> None:
+        """Raises AssertionError if a slab is not leased to this process."""
+        indices = list(view_indices)
+        try:
+            self._require_leased(indices)
+        except AssertionError:
+            newest = self._find()
+            if self._started(newest) == self._started(self._memory):
+                raise
+            self._read(newest)
+            self._require_leased(indices)
+
+    def _require_leased(self, view_indices: Iterable[int]) -> None:
         for index in view_indices:
             (word,) = struct.unpack_from(
                 "<Q",
