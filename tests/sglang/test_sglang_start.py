@@ -112,8 +112,16 @@ class Models(unittest.TestCase):
         # A latent's values are the first part of its keys.
         self.refuse(mla=True, head_dim=576, v_head_dim=512)
 
-    def test_windows_in_a_pool_of_their_own_are_not_refused(self) -> None:
-        self.refuse(is_hybrid_swa=True)
+    def test_windows_in_a_pool_of_their_own_need_a_version(self) -> None:
+        with self.version(0, 5, 23):
+            self.refuse(is_hybrid_swa=True)
+        with self.version(0, 5, 22), self.assertRaisesRegex(
+            RuntimeError, r"needs SGLang 0.5.23.*--disable-hybrid-swa-memory"
+        ):
+            self.refuse(is_hybrid_swa=True)
+
+    def version(self, *numbers: int) -> Any:
+        return mock.patch.object(support, "sglang_version", lambda: numbers)
 
     def test_what_does_not_go_with_such_windows_names_the_flag(self) -> None:
         for what, changed in (

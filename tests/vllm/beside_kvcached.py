@@ -18,7 +18,7 @@ _NOT_NAMED = "not named"
 # Columns: subject, kvcached, FineServe.
 _ROWS = (
     ("vLLM", "up to 0.30; refuses 0.32 (seen)", "0.31 to 0.33"),
-    ("SGLang", "yes", "0.5.22, 0.5.23: dense models, MLA, hybrids"),
+    ("SGLang", "yes", "0.5.22, 0.5.23: dense models, MLA, hybrids (windows from 0.5.23)"),
     (
         "llama.cpp, TensorRT-LLM, any other program",
         _NOT_NAMED,

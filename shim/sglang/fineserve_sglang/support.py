@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import sglang
 from sglang.srt.environ import envs
 
 # Features that keep KV, or page numbers of it, in separate books, or split it
@@ -160,6 +162,18 @@ def _refuse_windows(configurator: Any) -> None:
                 f"FineServe: a pool of its own for sliding windows is not "
                 f"supported with {what} yet: set --disable-hybrid-swa-memory"
             )
+    if sglang_version() < (0, 5, 23):
+        raise RuntimeError(
+            "FineServe: a pool of its own for sliding windows needs SGLang "
+            "0.5.23, because earlier versions may free pages that their cache "
+            "still holds: set --disable-hybrid-swa-memory"
+        )
+
+
+def sglang_version() -> tuple[int, ...]:
+    """Returns the first three numbers of SGLang's version."""
+    numbers = re.findall(r"\d+", sglang.__version__)
+    return tuple(int(number) for number in numbers[:3])
 
 
 def _refuse_states(configurator: Any) -> None:

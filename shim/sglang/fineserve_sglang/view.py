@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import logging
 import math
-import re
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -85,10 +84,7 @@ class Format:
 
 
 def _planes_of_a_tensor(found: Format) -> int:
-    import sglang
-
-    version = tuple(int(n) for n in re.findall(r"\d+", sglang.__version__)[:3])
-    return found.tensor_planes if version >= (0, 5, 23) else 1
+    return found.tensor_planes if support.sglang_version() >= (0, 5, 23) else 1
 
 
 def _tokens_ahead() -> int:
