@@ -1,5 +1,5 @@
-"""Arguments and JSON reports of the Python benches, as report.h
-for the C++ benches."""
+"""Arguments and JSON reports of the Python benches, as report.h for the
+C++ benches."""
 
 from __future__ import annotations
 

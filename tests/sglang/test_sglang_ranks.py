@@ -4,11 +4,11 @@ each rank has a view of its GPU's pool, and both ranks have the same pages
 
 from __future__ import annotations
 
-import importlib.metadata
 import unittest
 from typing import Any
 
 from sglang_machine import EngineProcess, SglangTrade, WideModel
+from fineserve_sglang import support
 from several_gpus import SeveralGpus
 
 # Each of two ranks has 16 heads, and 512 tokens in a slab.
@@ -40,7 +40,7 @@ class TensorParallelBesideOne(Ranks):
 
 
 @unittest.skipIf(
-    importlib.metadata.version("sglang") == "0.5.22",
+    support.sglang_version() == (0, 5, 22),
     "all its stages send before they receive; where a send waits for its "
     "receiver, as on the emulated device, they wait for each other",
 )

@@ -20,19 +20,26 @@ from several_gpus import RanksAlone
 MODEL = Model(layers=4, seed=1)
 
 
-@unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
-class Parallel(RanksAlone, VllmMachine):
-    MODEL = MODEL
+class VllmRanksAlone(RanksAlone, VllmMachine):
+    """Stock vLLM with a rank on each GPU, without FineServe."""
+
     device_memory = 512 << 20
 
     def start(self, ranks: int, runner: int = 2, **arguments: Any) -> VllmEngine:
         self.environment["EMUCUDA_DEVICES"] = str(ranks)
-        return self.start_vllm(MODEL, view=False, runner=runner, **arguments)
+        return self.start_vllm(
+            self.MODEL, view=False, runner=runner, **arguments
+        )
 
     def check_start(self, engine: VllmEngine, ranks: int) -> None:
         print("start", engine.answer()["seconds"], flush=True)
         self.check_ranks(engine, ranks)
         engine.kill()
+
+
+@unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
+class Parallel(VllmRanksAlone):
+    MODEL = MODEL
 
     def test_tensor_parallel(self) -> None:
         for ranks, runner in (1, 2), (2, 1), (2, 2), (4, 2):

@@ -19,14 +19,25 @@ def step_writes_after_its_tokens(vllm_config: Any) -> bool:
     # step's tokens, or by a step that has no tokens.
     if transfers.receives(vllm_config):
         return True
-    speculative = vllm_config.speculative_config
-    if speculative is None:
+    if vllm_config.speculative_config is None:
         return False
-    if speculative.method not in _DRAFT_FROM_TOKENS:
+    if _drafts_with_a_model(vllm_config):
         return True
     # The second model runner then moves the state of layers that keep one
     # (Mamba) to the block of the accepted tokens. Without drafts the state
     # stays where it is.
+    return _has_states(vllm_config)
+
+
+def _drafts_with_a_model(vllm_config: Any) -> bool:
+    speculative = vllm_config.speculative_config
+    return (
+        speculative is not None
+        and speculative.method not in _DRAFT_FROM_TOKENS
+    )
+
+
+def _has_states(vllm_config: Any) -> bool:
     model = vllm_config.model_config
     return bool(model.is_hybrid or model.is_attention_free)
 
@@ -78,22 +89,20 @@ def _refuse_with_idle_batches(vllm_config: Any) -> None:
     leaves the states of earlier requests in place, and its draft model the
     slots of its last real step: an idle batch could write them after their
     blocks have been returned."""
-    model, parallel = vllm_config.model_config, vllm_config.parallel_config
-    speculative = vllm_config.speculative_config
-    drafts = (
-        speculative is not None
-        and speculative.method not in _DRAFT_FROM_TOKENS
-    )
-    has_states = model.is_hybrid or model.is_attention_free
+    parallel = vllm_config.parallel_config
     for refused, cannot, flag in (
         (
-            has_states and not vllm_config.use_v2_model_runner,
+            _has_states(vllm_config) and not vllm_config.use_v2_model_runner,
             "keep states by vLLM's first model runner",
             "set VLLM_USE_V2_MODEL_RUNNER=1",
         ),
-        (drafts, "draft with a model yet", "remove --speculative-config"),
         (
-            model.enable_sleep_mode,
+            _drafts_with_a_model(vllm_config),
+            "draft with a model yet",
+            "remove --speculative-config",
+        ),
+        (
+            vllm_config.model_config.enable_sleep_mode,
             "wake up one at a time",
             "remove --enable-sleep-mode",
         ),
