@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import platform
+import statistics
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
@@ -75,6 +76,18 @@ def run_parts(
                 site.doCleanups()
     finally:
         machine.doClassCleanups()
+
+
+def ratios_to_plain(rates: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Returns, by way and round, the ratio of the rate to the mean rate of the
+    two engines without the shim, "plain" and "plain_again"."""
+    plain = [
+        statistics.mean(both)
+        for both in zip(rates["plain"], rates["plain_again"])
+    ]
+    return {
+        way: [a / b for a, b in zip(its, plain)] for way, its in rates.items()
+    }
 
 
 class Report:

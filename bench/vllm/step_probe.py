@@ -2,8 +2,8 @@
 
 install() does so where the bench can call it. If the scheduler is in another
 process than the workers, register() does (vllm.general_plugins): after each
-step it appends a line of two numbers to the file $STEP_PROBE_FILE, the steps so
-far and the ns that leases have taken of them.
+step it appends a line of two numbers to the file $STEP_PROBE_FILE.PID, the steps
+so far and the ns that leases have taken of them.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def register() -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
 
     update = Scheduler.update_from_output
+    path = f"{path}.{os.getpid()}"
     lines = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     @functools.wraps(update)

@@ -22,8 +22,10 @@ ranks  steps/s of an engine with tensor parallelism over two EMULATED GPUs, with
        long as it is here: a step of a GPU is shorter, and what the plugin and
        the shim add to it is the same, so the µs are what carries over. Two real
        GPUs compute at once, these two one after the other on a few cores.
+       Once more each with KV offloading to the host, sleep mode and experts, and
+       experts on data-parallel ranks.
 features
-       the same on one GPU, with KV offloading to the host, and with sleep mode.
+       the same on one GPU: with KV offloading, sleep mode and experts.
 idle   two engines on a view of a pool that binds; then one, an in-process LLM,
        falls idle and nothing steps it. Tokens/s of the other while both serve
        and after, how long until it has the first and the last slab that it
@@ -75,6 +77,7 @@ from gpu_machine import (  # noqa: E402
     engine_environment,
     random_prompts,
 )
+from test_gpu_experts import ExpertsModel  # noqa: E402
 
 
 class Billion(Model):
@@ -113,11 +116,26 @@ SERVE_SLABS = 16  # of KV for each engine of `serve`
 WAYS = ("plain", "whole", "view", "on_demand", "plain_again")
 COMPARED = ("plain", "view", "plain_again")  # by `ranks` and `features`
 RANKS = 2
+EXPERTS = ExpertsModel(layers=4, seed=21)
 # Number of requests in a round, and of tokens that each request generates.
 COMPARED_REQUESTS, COMPARED_TOKENS = 8, 48
 FEATURES: dict[str, dict[str, Any]] = {
     "offloading": {"kv_offloading_size": 0.125},  # GiB
     "sleep": {"enable_sleep_mode": True},
+    "experts": {"model": EXPERTS},
+}
+# On two GPUs.
+OF_RANKS: dict[str, dict[str, Any]] = {
+    "ranks": {"tensor_parallel_size": RANKS},
+    **{
+        f"ranks, {name}": its | {"tensor_parallel_size": RANKS}
+        for name, its in FEATURES.items()
+    },
+    "data-parallel ranks, experts": {
+        "model": EXPERTS,
+        "data_parallel_size": RANKS,
+        "enable_expert_parallel": True,
+    },
 }
 # For `idle`: the number of requests of each engine, the lengths of its prompts
 # and the number of tokens that it generates. The neighbour's requests end at
@@ -138,7 +156,8 @@ class Site(VllmMachine):
         arguments: dict[str, Any] | None = None,
         **environment: str,
     ) -> VllmEngine:
-        """`arguments`: vLLM's, besides."""
+        """`arguments`: vLLM's, besides; "model" among them replaces MODEL."""
+        arguments = {"model": MODEL} | (arguments or {})
         shim = way in ("whole", "view")
         path = engine_environment(self.environment, shim, 1)["PYTHONPATH"]
         environment["PYTHONPATH"] = f"{path}:{HERE}"  # step_probe.py
@@ -152,14 +171,14 @@ class Site(VllmMachine):
             "gpu_memory_utilization": 0.1,
         }
         return self.start_vllm(
-            MODEL,
+            arguments.pop("model"),
             view=shim,
             runner=1,
             environment=environment,
             disable_log_stats=False,  # for TTFT
             **({} if way == "view" else fixed),
             **MODEL_ARGUMENTS,
-            **(arguments or {}),
+            **arguments,
         )
 
 
@@ -201,7 +220,7 @@ def serve(site: Site, report: Report) -> None:
     report.figure("leases, view, 16 running (µs/step)", min(plugin_us))
     ratio = {
         way: statistics.median(ratios)
-        for way, ratios in _ratios_to_plain(tokens).items()
+        for way, ratios in bench_report.ratios_to_plain(tokens).items()
     }
     for way in ("whole", "view"):
         report.at_least(f"tokens/s, {way} / plain", ratio[way], 0.97)
@@ -216,7 +235,8 @@ def take(engine: VllmEngine) -> dict[str, Any]:
 def ranks(site: Site, report: Report) -> None:
     site.environment["EMUCUDA_DEVICES"] = str(RANKS)
     start_pools(site, RANKS)
-    compare(site, report, "ranks", {"tensor_parallel_size": RANKS})
+    for part, its in OF_RANKS.items():
+        compare(site, report, part, its)
 
 
 def features(site: Site, report: Report) -> None:
@@ -267,7 +287,7 @@ def compare(
         report.figure(f"{part}: steps/s, {way}", statistics.median(steps[way]))
     for name, of in ("median", statistics.median), ("least", min):
         report.figure(f"{part}: leases, view (µs/step), {name}", of(plugin_us))
-    ratio = _ratios_to_plain(steps)
+    ratio = bench_report.ratios_to_plain(steps)
     report.figure(f"{part}: rounds", ARGUMENTS.rounds)
     for way in COMPARED:
         name = f"{part}: steps/s, {way} / mean of both plain"
@@ -283,23 +303,14 @@ def compare(
         engine.kill()
 
 
-def _probed(file: pathlib.Path) -> tuple[int, int]:
+def _probed(path: pathlib.Path) -> tuple[int, int]:
     """Returns the number of steps so far, and the ns that leases have taken of
-    those steps."""
-    lines = file.read_text().split() if file.exists() else []
-    return (int(lines[-2]), int(lines[-1])) if lines else (0, 0)
-
-
-def _ratios_to_plain(rates: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Returns, by way and round, the ratio of the rate to the mean rate of the
-    two plain engines."""
-    plain = [
-        statistics.mean(both)
-        for both in zip(rates["plain"], rates["plain_again"])
+    those steps, of all schedulers of an engine."""
+    found = [
+        [int(word) for word in file.read_text().split()[-2:]]
+        for file in path.parent.glob(f"{path.name}.*")
     ]
-    return {
-        way: [a / b for a, b in zip(its, plain)] for way, its in rates.items()
-    }
+    return sum(steps for steps, _ in found), sum(ns for _, ns in found)
 
 
 def step(report: Report) -> None:
