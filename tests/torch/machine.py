@@ -95,6 +95,9 @@ class LineProcess:
         """Returns the next line; empty if the program has ended."""
         return self._process.stdout.readline()
 
+    def close_input(self) -> None:
+        self._process.stdin.close()
+
     def stderr(self) -> str:
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="replace")

@@ -23,7 +23,8 @@ _ROWS = (
         "llama.cpp, TensorRT-LLM, any other program",
         _NOT_NAMED,
         "whole slabs, by size or by stack; nothing is shared while an "
-        "allocation lives",
+        "allocation lives; run: llama.cpp's CUDA backend, as GPT4All has it "
+        "([note 0006](0006-classification.md))",
     ),
     (
         "an engine of one's own, C or C++",

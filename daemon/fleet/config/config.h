@@ -52,7 +52,8 @@ struct EngineRule {
 //   floor = "2GiB"              # of a view: always leased to it
 //   cap = "12GiB"               # of a view: never more
 //
-//   shipped_rules = ["llama.cpp", "tensorrt-llm"]   # frame_rules.h
+//   # see frame_rules.h
+//   shipped_rules = ["llama.cpp", "llama.cpp-2024", "tensorrt-llm"]
 //
 //   [[rule]]                    # the first that matches decides
 //   name = "my engine"

@@ -170,7 +170,8 @@ TEST_F(ConfigTest, OwnRulesComeBeforeTheShippedOnes) {
   ASSERT_TRUE(c.ok()) << c.status();
   std::vector<std::string> names;
   for (const abi::Rule& r : RulesFor(*c, "x")) names.push_back(r.name);
-  EXPECT_THAT(names, ElementsAre("mine", "llama.cpp", "tensorrt-llm"));
+  EXPECT_THAT(names, ElementsAre("mine", "llama.cpp", "llama.cpp-2024",
+                                 "tensorrt-llm"));
 }
 
 TEST_F(ConfigTest, ShippedRulesAreChosenByName) {

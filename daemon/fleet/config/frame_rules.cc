@@ -81,6 +81,14 @@ const std::vector<RuleText>& Shipped() {
         "llama_kv_cache::llama_kv_cache"},
        "",
        kLeastBytes},
+      // Until llama.cpp's KV had a class.
+      {"llama.cpp-2024",
+       "*",
+       {"ggml_backend_cuda_buffer_type_alloc_buffer",
+        "ggml_backend_alloc_ctx_tensors_from_buft",
+        "llama_new_context_with_model"},
+       "",
+       kLeastBytes},
       {"tensorrt-llm",
        "*",
        {"WindowBlockManager::allocatePools"},
@@ -167,7 +175,7 @@ std::vector<std::string> ShippedRuleNames() {
 }
 
 std::vector<std::string> DefaultShippedRules() {
-  return {"llama.cpp", "tensorrt-llm"};
+  return {"llama.cpp", "llama.cpp-2024", "tensorrt-llm"};
 }
 
 FrameRule ShippedRule(const std::string& name) {

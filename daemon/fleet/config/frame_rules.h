@@ -53,12 +53,14 @@ absl::StatusOr<FrameRule> MakeFrameRule(const RuleText& text);
 
 // Rules that come with FineServe, by name. Sources of the function names:
 //
-//   llama.cpp     src/llama-kv-cache.cpp, ggml/src/ggml-cuda/ggml-cuda.cu
-//   tensorrt-llm  cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp
-//   vllm-cumem    csrc/cumem_allocator.cpp. Off by default, because sleep mode
-//                 allocates weights with it too, and native frames cannot
-//                 tell them from KV. Switch it on for engines that allocate
-//                 their weights in another way.
+//   llama.cpp       src/llama-kv-cache.cpp, ggml/src/ggml-cuda/ggml-cuda.cu
+//   llama.cpp-2024  a library of August 2024, whose KV has no class: the
+//                   function that makes a context allocates it as tensors
+//   tensorrt-llm    cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp
+//   vllm-cumem      csrc/cumem_allocator.cpp. Off by default, because sleep
+//                   mode allocates weights with it too, and native frames
+//                   cannot tell them from KV. Switch it on for engines that
+//                   allocate their weights in another way.
 std::vector<std::string> ShippedRuleNames();
 std::vector<std::string> DefaultShippedRules();
 // Returns the shipped rule called `name`, one of ShippedRuleNames().
