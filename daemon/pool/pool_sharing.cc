@@ -19,6 +19,10 @@ using abi::ViewState;
 // members wait for that long.
 constexpr uint32_t kResizeStep = 8;
 
+// How long an engine that spans GPUs has found no free slab that it can use
+// before its pool should grow. Heuristic: longer than it looks for others.
+constexpr uint64_t kUnmatchedNs = 1'000'000'000;
+
 }  // namespace
 
 void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used,
@@ -30,6 +34,7 @@ void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used,
   }
   if (present_slabs() < wanted_slabs_) Grow();
   if (present_slabs() > wanted_slabs_) Shrink();
+  unmatched_ = false;
   Round round = Claims(now_ns, used);
   if (!round.ids.empty()) {
     Share(&round, now_ns, wished);
@@ -257,6 +262,13 @@ void PoolState::Share(Round* round, uint64_t now_ns, const Wished& wished) {
   }
   for (size_t i = 0; i < round->ids.size(); ++i) {
     View& view = *engines_[round->ids[i]].view;
+    if (!blocked[i] || !view.group) {
+      view.unmatched_ns = 0;
+    } else if (view.unmatched_ns == 0) {
+      view.unmatched_ns = now_ns;
+    }
+    unmatched_ = unmatched_ || (view.unmatched_ns != 0 &&
+                                now_ns - view.unmatched_ns >= kUnmatchedNs);
     if (std::exchange(view.target, round->targets[i]) != round->targets[i]) {
       Touch(round->ids[i]);
     }

@@ -423,6 +423,10 @@ void PoolState::Made(SlabId slab) {
   slabs_.Add(slab);
   ++counters_.slabs_added;
   Fill({slab});
+  // Ranks of engines that span GPUs map it before it is leased.
+  for (const auto& [id, engine] : engines_) {
+    if (engine.view && engine.view->group) Touch(id);
+  }
 }
 
 void PoolState::NotMade(SlabId slab) {
@@ -575,7 +579,8 @@ uint32_t PoolState::GivableFor(EngineId asker) const {
 bool PoolState::tight() const {
   const uint32_t left = slabs_.free_count() + slabs_.zeroing_count();
   const uint32_t leased = Beyond(present_slabs(), left);
-  return contended_ || (leased > 0 && left <= present_slabs() / kTightParts);
+  return contended_ || unmatched_ ||
+         (leased > 0 && left <= present_slabs() / kTightParts);
 }
 
 uint32_t PoolState::LackingSlabs() const {

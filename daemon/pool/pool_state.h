@@ -363,7 +363,8 @@ class PoolState {
     uint32_t most = UINT32_MAX;
     uint64_t used_then = 0;
     uint64_t asked_ns = 0;
-    bool registered = false;  // ViewSpec::registered
+    uint64_t unmatched_ns = 0;  // it can use none of the free slabs since then
+    bool registered = false;    // ViewSpec::registered
   };
   // An engine's statement about the slabs of its view.
   struct Usage {
@@ -474,7 +475,10 @@ class PoolState {
   ProcessLists lists_;
   MemoryErrors memory_errors_;
   bool contended_ = false;  // views want more than there is or comes in time
-  bool expecting_ = false;  // slabs were asked back
+  // An engine that spans GPUs wants more, and has been able to use none of the
+  // free slabs for a while: they are not free on its other GPUs.
+  bool unmatched_ = false;
+  bool expecting_ = false;              // slabs were asked back
   EngineId former_daemon_ = kNoEngine;  // whose fills may still write
   PoolCounters counters_;
   Effects effects_;

@@ -56,6 +56,22 @@ TEST_F(PoolStateTest, ARankMayRunTheBlocksAndItsSlabsWaitForItsEnd) {
   EXPECT_EQ(pool_.counters().slabs_quarantined, 1u);
 }
 
+// What is free here is not free on the engine's other GPUs.
+TEST_F(PoolStateTest, PoolIsTightForAnEngineThatCanUseNoneOfItsFreeSlabs) {
+  const EngineId id = ServeOnSeveralGpus();
+  pool_.Want(id, 1007, 4, now_ns_);
+  Settle();
+  EXPECT_FALSE(pool_.tight()) << "its wishes may be under way";
+  Wait(2'000'000'000);
+  Settle();
+  EXPECT_TRUE(pool_.tight());
+  for (uint32_t i = 0; i < 4; ++i) wished_.insert(SlabId{i});
+  Settle();
+  EXPECT_EQ(pool_.slabs().HeldBy(id).in_view, 4u);
+  Settle();
+  EXPECT_FALSE(pool_.tight());
+}
+
 // The ranks may have steps in flight, of which the successor knows nothing.
 TEST_F(PoolStateTest, SuccessorIsRefusedWhileItsPredecessorsSlabsAreThere) {
   const EngineId id = ServeOnSeveralGpus();

@@ -302,25 +302,41 @@ void ViewScoreboardWriter::Show(const ViewGauges& gauges) {
   show(&h.most_blocks, gauges.most_blocks);
 }
 
-void ViewScoreboardWriter::ShowUsed(uint32_t view_index, uint32_t blocks) {
+std::atomic<uint32_t>* ViewScoreboardWriter::Word(Words words,
+                                                  uint32_t view_index) const {
   Scoreboard* p = scoreboard();
-  if (p == nullptr || view_index > slab_count_.load(std::memory_order_relaxed))
-    return;
-  p->used[view_index].store(blocks, std::memory_order_relaxed);
+  const size_t count = slab_count_.load(std::memory_order_relaxed);
+  if (p == nullptr || view_index > count) return nullptr;
+  return p->used + static_cast<size_t>(words) * (count + 1) + view_index;
+}
+
+void ViewScoreboardWriter::ShowUsed(uint32_t view_index, uint32_t blocks) {
+  std::atomic<uint32_t>* word = Word(Words::kUsed, view_index);
+  if (word != nullptr) word->store(blocks, std::memory_order_relaxed);
 }
 
 void ViewScoreboardWriter::ShowWished(uint32_t view_index, bool wished) {
-  Scoreboard* p = scoreboard();
-  const uint32_t count = slab_count_.load(std::memory_order_relaxed);
-  if (p == nullptr || view_index > count) return;
-  Wished(p, count)[view_index].store(wished, std::memory_order_relaxed);
+  std::atomic<uint32_t>* word = Word(Words::kWished, view_index);
+  if (word != nullptr) word->store(wished, std::memory_order_relaxed);
+}
+
+void ViewScoreboardWriter::ShowMapped(uint32_t view_index, uint64_t memory) {
+  std::atomic<uint32_t>* word = Word(Words::kMapped, view_index);
+  if (word == nullptr) return;
+  // Release: the memory was mapped before. Pairs with the acquire in IsMapped.
+  word->store(static_cast<uint32_t>(memory), std::memory_order_release);
+}
+
+bool ViewScoreboardWriter::IsMapped(uint32_t view_index,
+                                    uint64_t memory) const {
+  const std::atomic<uint32_t>* word = Word(Words::kMapped, view_index);
+  return word != nullptr && memory != 0 &&
+         word->load(std::memory_order_acquire) == static_cast<uint32_t>(memory);
 }
 
 uint32_t ViewScoreboardWriter::Used(uint32_t view_index) const {
-  const Scoreboard* p = scoreboard();
-  if (p == nullptr || view_index > slab_count_.load(std::memory_order_relaxed))
-    return 0;
-  return p->used[view_index].load(std::memory_order_relaxed);
+  const std::atomic<uint32_t>* word = Word(Words::kUsed, view_index);
+  return word == nullptr ? 0 : word->load(std::memory_order_relaxed);
 }
 
 uint64_t ViewScoreboardWriter::SumUsed() const {

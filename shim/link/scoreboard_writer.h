@@ -195,6 +195,11 @@ class ViewScoreboardWriter {
   // Shows whether an engine on several GPUs would take this slab. Ignores an
   // index out of range.
   void ShowWished(uint32_t view_index, bool wished);
+  // Shows which memory of a slab a rank has mapped; 0: none. Ignores an index
+  // out of range.
+  void ShowMapped(uint32_t view_index, uint64_t memory);
+  // True if the rank has shown that this memory is mapped.
+  bool IsMapped(uint32_t view_index, uint64_t memory) const;
 
   void Close() { descriptor_.Close(); }
 
@@ -204,17 +209,16 @@ class ViewScoreboardWriter {
     std::atomic<uint32_t> used[1];  // slab_count + 1
   };
 
+  enum class Words { kUsed, kWished, kMapped };  // in this order
+
   // Acquire: pairs with the release in Adopt.
   Scoreboard* scoreboard() const {
     return scoreboard_.load(std::memory_order_acquire);
   }
+  // A slab's word; null if there is none.
+  std::atomic<uint32_t>* Word(Words words, uint32_t view_index) const;
 
   std::atomic<Scoreboard*> scoreboard_{nullptr};
-  // The words after those of `used`.
-  static std::atomic<uint32_t>* Wished(Scoreboard* p, uint32_t slab_count) {
-    return p->used + slab_count + 1;
-  }
-
   std::atomic<uint32_t> slab_count_{0};
   CheckedDescriptor descriptor_;
 };

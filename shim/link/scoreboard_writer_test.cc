@@ -141,6 +141,32 @@ TEST_F(ScoreboardTest, FileThatIsTooShortIsNoScoreboard) {
   EXPECT_EQ(Copy().epoch, 42u);
 }
 
+TEST(ViewScoreboardWriterTest, TwoProcessesWriteWordsOfTheirOwn) {
+  constexpr uint32_t kSlabs = 4;
+  const int fd = memfd_create(abi::kViewScoreboardMemfdName, MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(fd, abi::ViewScoreboardBytes(kSlabs)), 0);
+  ViewScoreboardWriter rank, core;
+  ASSERT_TRUE(core.Adopt(dup(fd), 42, 3, kSlabs));
+  ASSERT_TRUE(rank.Adopt(fd, 42, 3, kSlabs));
+  EXPECT_FALSE(core.IsMapped(kSlabs, 0)) << "no memory is never mapped";
+  for (uint32_t v = 0; v <= kSlabs; ++v) {
+    core.ShowUsed(v, 10 + v);
+    core.ShowWished(v, v % 2 == 0);
+    rank.ShowMapped(v, 20 + v);
+  }
+  for (uint32_t v = 0; v <= kSlabs; ++v) {
+    EXPECT_EQ(core.Used(v), 10 + v);
+    EXPECT_TRUE(core.IsMapped(v, 20 + v));
+    EXPECT_FALSE(core.IsMapped(v, 21 + v));
+  }
+  core.ShowUsed(kSlabs + 1, 7);  // ignored
+  rank.ShowMapped(kSlabs + 1, 7);
+  EXPECT_EQ(core.Used(kSlabs + 1), 0u);
+  EXPECT_FALSE(core.IsMapped(kSlabs + 1, 7));
+  core.Close();
+  rank.Close();
+}
+
 TEST(ScoreboardWriter, CountsBeforeThereIsAScoreboardAreKeptForIt) {
   ScoreboardWriter writer;
   writer.AddSmall(9, 900);

@@ -28,10 +28,6 @@ bool Holds(On hold) {
          hold == On::kLeaving;
 }
 
-// The memory that the pool had when its daemon started, which the ranks have
-// mapped. Memory by which the pool grew later is not used.
-constexpr uint64_t kFirstMemory = 1;
-
 }  // namespace
 
 void PoolSight::Look(const void* table) {
@@ -125,22 +121,22 @@ void GroupLeases::LookAt(uint32_t v) {
   uint32_t holding = 0;
   bool asked = false;
   bool any = false;
-  bool strange = false;
+  bool mapped = true;
   for (uint32_t r = 0; r < place_count_; ++r) {
     const On on = places_[r].leases->hold(v);
     any = any || on != On::kNone;
     holding += Holds(on);
     // A lease that was asked back before it was reported is already kDone.
     asked = asked || (on != On::kNone && on != On::kArrived && on != On::kHeld);
-    strange =
-        strange || (Holds(on) && places_[r].leases->Memory(v) != kFirstMemory);
+    mapped = mapped && IsMapped(places_[r], v);
   }
   switch (slabs_[v].hold) {
     case Hold::kNone:
       if (any) GiveBack(v);  // granted after the wish was dropped
       break;
     case Hold::kWished:
-      if (asked || strange) {
+      // One that was chosen may have got other memory since.
+      if (asked || (holding > 0 && !mapped)) {
         GiveBack(v);
       } else if (holding == place_count_) {
         for (uint32_t r = 0; r < place_count_; ++r)
@@ -332,8 +328,12 @@ uint8_t GroupLeases::CostOf(uint32_t v) const {
   return static_cast<uint8_t>(sum);
 }
 
+bool GroupLeases::IsMapped(const Place& place, uint32_t v) {
+  return place.shown->IsMapped(v, place.leases->Memory(v));
+}
+
 uint8_t GroupLeases::CostAt(const Place& place, uint32_t v) const {
-  if (place.leases->Memory(v) != kFirstMemory) return kNever;
+  if (!IsMapped(place, v)) return kNever;
   const abi::SlabWord word = place.leases->word(v);
   const bool is_used =
       word.engine != place.engine && place.leases->BlocksInUse(v) > 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "daemon/contract/abi/slab_table.h"
+#include "shim/link/scoreboard_writer.h"
 #include "shim/view/view_leases.h"
 
 namespace fineserve::shim {
@@ -62,11 +63,15 @@ class PoolSight {
 // slab tables, Want and Return the engine's needs; it decides which slabs to
 // wish for and which to return.
 //
-//   kNone ─(it is chosen)─► kWished ─(all ranks lease it)─► kReady ─Report─►
-//   kHeld
-//     ▲                        │            (a rank asks it back) │ │ │ ▼ ▼ ▼
-//     └─(no rank has it)─── kGiven ◄──────────Return───────── kLeaving
-//     ◄─Report─ kAsked
+//   kNone ─(chosen)─► kWished ─(all ranks lease it)─► kReady ─Report─► kHeld
+//     ▲                  │(late)        (asked back)│     (asked back)│
+//     │                  ▼                          ▼                 ▼
+//     └(no rank has it)─ kGiven ◄───────────────────┘               kAsked
+//                          ▲                                          │
+//                          └──────Return───── kLeaving ◄────Report────┘
+//
+// Pools shrink and grow while the engine serves. It chooses only slabs whose
+// present memory is mapped by all ranks, as they show.
 //
 // No deadlock: an engine waits at most kPatienceMs for a slab that it holds on
 // some ranks while it is not on its way on the others. After it gives up it
@@ -98,10 +103,12 @@ class GroupLeases {
 
   constexpr GroupLeases() = default;
 
-  // The leases and the pool of one GPU. Both must outlive this object.
+  // The leases and the pool of one GPU, and what its rank shows of its
+  // mappings. All must outlive this object.
   struct Place {
     ViewLeases* leases = nullptr;
     const PoolSight* sight = nullptr;
+    const ViewScoreboardWriter* shown = nullptr;
     uint32_t engine = 0;  // its id there
     uint32_t slot = 0;    // its entry in that table
   };
@@ -176,6 +183,7 @@ class GroupLeases {
   bool IsComing(uint32_t v) const;
   bool IsInUse(uint32_t v) const;
   bool AnyUnused(uint64_t now_ms) const;
+  static bool IsMapped(const Place& place, uint32_t v);
   uint8_t CostOf(uint32_t v) const;
   uint8_t CostAt(const Place& place, uint32_t v) const;
 

@@ -1,6 +1,8 @@
 #include "shim/ranks/group_leases.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <memory>
 #include <vector>
@@ -26,8 +28,15 @@ struct Gpu {
     Record(kSlot, kEngine, {.target = 8, .offer = 8});
     EXPECT_TRUE(
         leases.Open(table.header(), table.bytes(), kSlot, kEngine, kSlabs));
+    const int fd = memfd_create(abi::kViewScoreboardMemfdName, MFD_CLOEXEC);
+    EXPECT_EQ(ftruncate(fd, abi::ViewScoreboardBytes(kSlabs)), 0);
+    EXPECT_TRUE(shown.Adopt(fd, /*epoch=*/42, kEngine, kSlabs));
+    for (uint32_t v = 1; v <= kSlabs; ++v) shown.ShowMapped(v, 1);
   }
-  ~Gpu() { leases.Close(); }
+  ~Gpu() {
+    leases.Close();
+    shown.Close();
+  }
 
   struct Share {
     uint32_t leased = 0;
@@ -62,6 +71,7 @@ struct Gpu {
   PlainSlabTable table{kSlabs};
   ViewLeases leases;
   PoolSight sight;
+  ViewScoreboardWriter shown;
 };
 
 // An engine on two GPUs.
@@ -73,7 +83,7 @@ class GroupLeasesTest : public testing::Test {
   }
   void TearDown() override { leases_.Close(); }
   static GroupLeases::Place Place(Gpu* gpu) {
-    return {&gpu->leases, &gpu->sight, kEngine, kSlot};
+    return {&gpu->leases, &gpu->sight, &gpu->shown, kEngine, kSlot};
   }
   void Want(uint32_t slabs, uint64_t now_ms = 1) {
     leases_.Want(slabs);
@@ -288,14 +298,24 @@ TEST_F(GroupLeasesTest, EachGpuHearsOfTheBlocksThatTheOthersAreSureOf) {
   EXPECT_EQ(leases_.SureBeside(1).first_blocks, 8u);
 }
 
-// A rank maps the memory that the pool had when the rank's view was activated.
-TEST_F(GroupLeasesTest, MemoryByWhichAPoolGrewIsNotUsed) {
+TEST_F(GroupLeasesTest, MemoryByWhichAPoolGrewIsChosenOnceItsRankHasMappedIt) {
   gpus_[1].Entry(1).memory = 1;
   Want(1);
   EXPECT_EQ(Wished(), std::vector<uint32_t>{2});
-  gpus_[1].Entry(2).memory = 1;
-  LeaseOnBoth(2);
-  EXPECT_EQ(leases_.hold(2), Hold::kGiven);
+  EXPECT_EQ(leases_.CountReach().first, kSlabs - 1);
+  gpus_[1].shown.ShowMapped(1, 2);
+  Want(2);
+  EXPECT_EQ(Wished(), (std::vector<uint32_t>{1, 2}));
+  LeaseOnBoth(1);
+  EXPECT_EQ(leases_.hold(1), Hold::kReady);
+}
+
+TEST_F(GroupLeasesTest, SlabThatGotOtherMemorySinceItWasChosenIsGivenBack) {
+  Want(1);
+  EXPECT_EQ(Wished(), std::vector<uint32_t>{1});
+  gpus_[1].Entry(1).memory = 1;
+  LeaseOnBoth(1);
+  EXPECT_EQ(leases_.hold(1), Hold::kGiven);
 }
 
 }  // namespace

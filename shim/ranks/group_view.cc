@@ -95,8 +95,8 @@ int GroupView::Open(uint32_t count, fs_kv_geometry* geometry) {
   uint32_t cap = UINT32_MAX;
   for (uint32_t r = 0; r < count; ++r) {
     const abi::RunPoolAnswer& answer = ranks_[r].answer();
-    places[r] = {&ranks_[r].leases(), &ranks_[r].sight(), ranks_[r].engine(),
-                 answer.engine_slot};
+    places[r] = {&ranks_[r].leases(), &ranks_[r].sight(), &ranks_[r].shown(),
+                 ranks_[r].engine(), answer.engine_slot};
     views = std::min(views, answer.slabs);
     floor = std::max(floor, answer.floor_slabs);
     cap = std::min(cap, answer.cap_slabs);

@@ -45,6 +45,8 @@ class Rank {
   // Reads the daemon's figures about its engines.
   void LookAtPool() { sight_.Look(run_.table); }
   const PoolSight& sight() const { return sight_; }
+  // Shows, among other things, what the rank has mapped.
+  const ViewScoreboardWriter& shown() const { return shown_; }
 
   void ShowUsed(uint32_t v, uint32_t blocks) { shown_.ShowUsed(v, blocks); }
   void ShowWished(uint32_t v, bool wished) { shown_.ShowWished(v, wished); }

@@ -231,6 +231,7 @@ void EngineView::Serve() {
   want_sent_ = floor_slabs_;
   has_served_.store(false, std::memory_order_relaxed);
   SetStage(Stage::kActive);
+  ShowMapped();
   ShowScoreboard(/*now_ms=*/0);
 }
 

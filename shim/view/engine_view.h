@@ -198,7 +198,9 @@ class EngineView {
            mapping_.memory(v) == state_.leases().Memory(v);
   }
   bool IsStale(uint32_t v) const FINESERVE_REQUIRES(work_, mutex_);
+  uint32_t NextPresent(uint32_t v) const FINESERVE_REQUIRES(work_, mutex_);
   void UnmapStale(const Driver& real) FINESERVE_REQUIRES(work_);
+  void ShowMapped() FINESERVE_REQUIRES(work_);
   void FollowPool(const Driver& real, uint64_t now_ms)
       FINESERVE_REQUIRES(work_);
   void SwapGuarded(const Driver& real, uint64_t now_ms, bool patient)

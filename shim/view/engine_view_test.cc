@@ -479,6 +479,26 @@ TEST_F(EngineViewRankTest, ItLetsGoOfASlabThatLeavesThePool) {
   EXPECT_TRUE(HasSlab(1));
 }
 
+TEST_F(EngineViewRankTest, ItMapsWhatThePoolGrewByAndShowsIt) {
+  ServeAsRank();
+  ViewScoreboardWriter shown;
+  ASSERT_TRUE(shown.Adopt(dup(daemon_->view_scoreboard()), 42,
+                          FakeDaemon::kEngine, kSlabs));
+  EXPECT_TRUE(shown.IsMapped(2, 1));
+  daemon_->Lease(1, 4);
+  daemon_->AskBack(1, 4);
+  view_.Keep(driver_);
+  daemon_->Withdraw(1);
+  view_.Keep(driver_);
+  daemon_->Regrow(1);
+  EXPECT_FALSE(shown.IsMapped(2, 1));
+  EXPECT_FALSE(shown.IsMapped(2, 2));
+  view_.Keep(driver_);
+  EXPECT_TRUE(HasSlab(2));
+  EXPECT_TRUE(shown.IsMapped(2, 2));
+  shown.Close();
+}
+
 TEST_F(EngineViewRankTest, ItHandsOutNoBlocks) {
   ServeAsRank();
   fs_kv_change change;

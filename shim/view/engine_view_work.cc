@@ -90,8 +90,8 @@ void EngineView::Look() {
 // it is mapped. For a rank the hold is irrelevant, because another process
 // reports and returns the rank's slabs. No step of the rank can touch a stale
 // slab: a slab leaves the pool only after that process has returned it, which
-// happens behind the fence of all ranks, and that process uses no slab that has
-// got other memory since its daemon's start (GroupLeases).
+// happens behind the fence of all ranks, and that process uses other memory of
+// the slab only once every rank has shown that it is mapped (ShowMapped).
 bool EngineView::IsStale(uint32_t v) const {
   const Hold hold = state_.leases().hold(v);
   const bool unused = hold == Hold::kNone || hold == Hold::kSent || !RunsPool();
@@ -117,8 +117,21 @@ uint32_t EngineView::NextOut(uint32_t v) {
 
 uint32_t EngineView::NextIn(uint32_t v) {
   const MutexLock lock(&mutex_);
-  while ((v = state_.leases().Next(Hold::kArrived, v)) != 0) {
+  const ViewLeases& leases = state_.leases();
+  const auto next = [&]() FINESERVE_REQUIRES(work_, mutex_) {
+    return is_rank() ? NextPresent(v) : leases.Next(Hold::kArrived, v);
+  };
+  while ((v = next()) != 0) {
     if (!IsInPlace(v) && !mapping_.broken(v)) return v;
+  }
+  return 0;
+}
+
+// A rank maps whatever its pool has, as it did when it was activated: another
+// process leases slabs, and only those that are mapped already.
+uint32_t EngineView::NextPresent(uint32_t v) const {
+  while (++v <= mapping_.shape().slabs) {
+    if (state_.leases().Memory(v) != 0) return v;
   }
   return 0;
 }
@@ -165,13 +178,23 @@ bool EngineView::MayMap(uint64_t now_ms) {
 }
 
 // For a view of all slabs: lets go of the slabs that have left the pool, and
-// maps those that have joined it and are leased to us. Does so even while steps
+// maps those that have joined it and, unless this is a rank, are leased to us.
+// Does so even while steps
 // are in flight, since an engine that always has one would otherwise never give
 // the memory back. No step in flight can use such a slab: it left after the
 // fence of every engine that had it, or has not been reported yet.
 void EngineView::FollowPool(const Driver& real, uint64_t now_ms) {
   UnmapStale(real);
   if (MayMap(now_ms)) SwapIn(real, now_ms);
+  ShowMapped();
+}
+
+// In a rank: shows the process that runs the block pool which memory is mapped.
+void EngineView::ShowMapped() {
+  if (!is_rank()) return;
+  for (uint32_t v = 1; v <= mapping_.shape().slabs; ++v) {
+    view_scoreboard_.ShowMapped(v, mapping_.memory(v));
+  }
 }
 
 void EngineView::UnmapStale(const Driver& real) {
@@ -221,8 +244,10 @@ void EngineView::SwapIn(const Driver& real, uint64_t now_ms) {
         mapping_.SwapOut(real.entry, v) != CUDA_SUCCESS) {
       continue;
     }
-    const MapResult mapped =
-        mapping_.SwapIn(real.entry, link_, v, state->leases().Memory(v));
+    const uint64_t memory = state->leases().Memory(v);
+    const MapResult mapped = mapping_.SwapIn(real.entry, link_, v, memory);
+    // It has left the pool since.
+    if (state->leases().Memory(v) != memory) continue;
     if (mapped.outcome == MapOutcome::kMapped) {
       // Relaxed: it only tells the waiter to look again.
       arrivals_.fetch_add(1, std::memory_order_relaxed);
@@ -379,7 +404,8 @@ EngineView::Pause EngineView::Keep(const Driver& real) {
   const ViewLeases& leases = state_.leases();
   Pause pause = {kSeldomMs, leases.futex(), leases.seen()};
   if (leases.count(Hold::kDone) > 0) {
-    pause.ms = keep_again_ms_ = std::min(2 * keep_again_ms_, kSeldomMs);
+    pause.ms = keep_again_ms_ =
+        std::clamp(2 * keep_again_ms_, kSoonMs, kSeldomMs);
   } else {
     keep_again_ms_ = kSoonMs;
     const uint64_t less_at_ms = std::max(state_.less_at_ms(), now_ms + 1);

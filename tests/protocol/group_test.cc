@@ -23,20 +23,26 @@ constexpr uint32_t kEvents = 600;
 // options allow.
 void ExpectSound(const GroupOptions& options) {
   uint64_t used = 0, returned = 0, successions = 0, refused_successors = 0;
+  uint64_t grown_used = 0;
   const auto is_enough = [&](const GroupWorld& world) {
     used += world.slabs_used();
     returned += world.slabs_returned();
     successions += world.successions();
     refused_successors += world.refused_successors();
+    grown_used += world.grown_used();
     return used != 0 && (returned != 0 || options.deaths != 0) &&
+           (grown_used != 0 || options.resizes == 0) &&
            ((successions != 0 && refused_successors != 0) ||
             !options.successors);
   };
   EXPECT_EQ(Walk<GroupWorld>(options, kEvents, kGroupWalks, is_enough), "");
-  printf("%llu slabs used in steps, %llu returned, %llu successors\n",
-         static_cast<unsigned long long>(used),
-         static_cast<unsigned long long>(returned),
-         static_cast<unsigned long long>(successions));
+  printf(
+      "%llu slabs used in steps, %llu of them with memory by which a pool had "
+      "grown; %llu returned, %llu successors\n",
+      static_cast<unsigned long long>(used),
+      static_cast<unsigned long long>(grown_used),
+      static_cast<unsigned long long>(returned),
+      static_cast<unsigned long long>(successions));
 }
 
 TEST(GroupProtocolTest, TwoGpusAndAnEngineOnEach) {
@@ -58,6 +64,12 @@ TEST(GroupProtocolTest, ProcessesDieAtAnyInstant) {
 TEST(GroupProtocolTest, BlockPoolsDieAndOtherProcessesRunThem) {
   GroupOptions options = {{6, 4}, {{0, 1}, {1, 0}, {1}}, /*deaths=*/4};
   options.successors = true;
+  ExpectSound(options);
+}
+
+TEST(GroupProtocolTest, PoolsShrinkAndGrow) {
+  GroupOptions options = {{8, 7}, {{0, 1}, {1, 0}, {1}}, /*deaths=*/2};
+  options.resizes = 12;
   ExpectSound(options);
 }
 
@@ -88,6 +100,13 @@ TEST(GroupProtocolTest, ASuccessorTakenForItsPredecessorIsFound) {
   GroupOptions options = {{6, 4}, {{0, 1}, {1, 0}, {1}}, /*deaths=*/4};
   options.successors = options.successor_is_predecessor = true;
   EXPECT_NE(FirstFault(options).find("wrote slab"), std::string::npos);
+}
+
+TEST(GroupProtocolTest, MemoryThatIsShownBeforeItIsMappedIsFound) {
+  GroupOptions options = {{8, 7}, {{0, 1}, {0}, {1}}};
+  options.resizes = 12;
+  options.shows_too_early = true;
+  EXPECT_NE(FirstFault(options).find("has not mapped"), std::string::npos);
 }
 
 // Otherwise engines would hold parts of each other's slabs forever.

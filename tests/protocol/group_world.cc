@@ -1,8 +1,11 @@
 #include "tests/protocol/group_world.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +21,21 @@ using slab::Number;
 using slab::SlabId;
 
 constexpr pid_t kDaemon = 1;
+constexpr uint32_t kMostSlabs = 16;
+
+// Returns the view scoreboard number `index`. All worlds share them, because a
+// writer never unmaps one.
+shim::ViewScoreboardWriter* Scoreboard(size_t index) {
+  static auto* const all =
+      new std::deque<std::unique_ptr<shim::ViewScoreboardWriter>>;
+  while (all->size() <= index) {
+    const int fd = memfd_create(abi::kViewScoreboardMemfdName, MFD_CLOEXEC);
+    Require(ftruncate(fd, abi::ViewScoreboardBytes(kMostSlabs)) == 0);
+    all->push_back(std::make_unique<shim::ViewScoreboardWriter>());
+    Require(all->back()->Adopt(fd, /*epoch=*/42, /*engine_id=*/1, kMostSlabs));
+  }
+  return (*all)[index].get();
+}
 
 }  // namespace
 
@@ -65,6 +83,9 @@ void GroupWorld::Start(Engine* e, size_t index,
     Require(state.RunPool(rank.id, e->core).ok());
     Carry(&pools_[p]);
     rank.wished.resize(state.slabs().slab_count());
+    rank.shown = Scoreboard(16 * index + e->ranks.size());
+    for (uint32_t v = 1; v <= views; ++v) rank.mapped[v] = MemoryOf(rank, v);
+    Show(&rank, views);
   }
   e->views = views;
   OpenLeases(e);
@@ -80,7 +101,8 @@ void GroupWorld::OpenLeases(Engine* e) {
     rank.leases.Close();
     Require(rank.leases.Open(pool.table.header(), pool.table.bytes(), slot,
                              Number(rank.id), e->views));
-    places[count++] = {&rank.leases, &rank.sight, Number(rank.id), slot};
+    places[count++] = {&rank.leases, &rank.sight, rank.shown, Number(rank.id),
+                       slot};
   }
   e->leases.Close();
   Require(e->leases.Open(places, count, e->views, e->views,
@@ -141,9 +163,14 @@ void GroupWorld::Carry(Pool* pool) {
   for (slab::Effects effects = pool->state.TakeEffects(); !effects.empty();
        effects = pool->state.TakeEffects()) {
     for (const slab::SlabChange& change : effects.changes) {
-      pool->table.slabs()[Number(change.slab)].word.store(
-          abi::SlabWord::Pack(change.word));
+      abi::SlabEntry& entry = pool->table.slabs()[Number(change.slab)];
+      const bool was_absent = abi::SlabWord::Unpack(entry.word.load()).state ==
+                              abi::SlabState::kAbsent;
+      entry.memory += was_absent;
+      entry.word.store(abi::SlabWord::Pack(change.word));
     }
+    pool->making.insert(pool->making.end(), effects.make.begin(),
+                        effects.make.end());
     Publish(pool);
     for (slab::EngineId id : effects.views) {
       pool->table.engines()[pool->state.SlotOf(id)].changes.fetch_add(1);
@@ -208,6 +235,9 @@ void GroupWorld::Happen(uint32_t random) {
       if (!rank.outbox.empty() && !rank.core_buried) {
         events.push_back({&GroupWorld::Deliver, &e, r});
       }
+      if (rank.alive && options_.resizes > 0) {
+        events.push_back({&GroupWorld::Map, &e, r});
+      }
       if (rank.alive && may_die) {
         events.push_back({&GroupWorld::DieRank, &e, r});
       }
@@ -224,6 +254,12 @@ void GroupWorld::Happen(uint32_t random) {
     if (!pools_[p].filling.empty()) {
       events.push_back({&GroupWorld::Fill, nullptr, p});
     }
+    if (!pools_[p].making.empty()) {
+      events.push_back({&GroupWorld::Make, nullptr, p});
+    }
+    if (resizes_ < options_.resizes && (random >> 16) % 8 == 0) {
+      events.push_back({&GroupWorld::Resize, nullptr, p});
+    }
   }
   events.push_back({&GroupWorld::Wait, nullptr, 0});
   const Event& chosen = events[random % events.size()];
@@ -234,6 +270,7 @@ void GroupWorld::Happen(uint32_t random) {
 // its schedule entry.
 void GroupWorld::Look(Engine* e, size_t) {
   for (Rank& rank : e->ranks) {
+    if (options_.shows_too_early) Show(&rank, e->views);
     rank.leases.Look();
     rank.sight.Look(pools_[rank.pool].table.header());
   }
@@ -343,6 +380,12 @@ void GroupWorld::Execute(Engine* e, size_t r) {
       Fail(absl::StrCat("rank ", r, " of engine ", e->core, " wrote slab ",
                         v - 1, ", which is engine ", word.engine, "'s"));
     }
+    if (rank.mapped.at(v) != MemoryOf(rank, v)) {
+      Fail(absl::StrCat("rank ", r, " of engine ", e->core, " wrote slab ",
+                        v - 1, ", whose memory ", MemoryOf(rank, v),
+                        " it has not mapped"));
+    }
+    grown_used_ += MemoryOf(rank, v) > 1;
     pool.dirty[v - 1] = true;
   }
 }
@@ -402,6 +445,48 @@ void GroupWorld::Fill(Engine*, size_t p) {
   Carry(&pools_[p]);
 }
 
+// Makes a pool smaller, or gives it its first size again.
+void GroupWorld::Resize(Engine*, size_t p) {
+  slab::PoolState& state = pools_[p].state;
+  const uint32_t all = state.slabs().slab_count();
+  const bool is_whole = state.present_slabs() == all && !state.resizing();
+  ++resizes_;
+  // Refused if floors take more.
+  state.Resize(is_whole ? all / 2 : all).IgnoreError();
+  Carry(&pools_[p]);
+}
+
+void GroupWorld::Make(Engine*, size_t p) {
+  for (SlabId slab : std::exchange(pools_[p].making, {})) {
+    pools_[p].state.Made(slab);
+    pools_[p].dirty[Number(slab)] = true;
+  }
+  Carry(&pools_[p]);
+}
+
+// Returns the number of the slab's memory, as ViewLeases counts it.
+uint64_t GroupWorld::MemoryOf(const Rank& rank, uint32_t v) {
+  const abi::SlabEntry& entry = pools_[rank.pool].table.slabs()[v - 1];
+  const bool is_absent =
+      abi::SlabWord::Unpack(entry.word.load()).state == abi::SlabState::kAbsent;
+  return is_absent ? 0 : entry.memory.load() + 1;
+}
+
+// A rank's keeper: lets go of what has left the pool, and maps what has joined
+// it.
+void GroupWorld::Map(Engine* e, size_t r) {
+  Rank& rank = e->ranks[r];
+  for (auto& [v, memory] : rank.mapped) memory = MemoryOf(rank, v);
+  Show(&rank, e->views);
+}
+
+void GroupWorld::Show(Rank* rank, uint32_t views) {
+  for (uint32_t v = 1; v <= views; ++v) {
+    rank->shown->ShowMapped(
+        v, options_.shows_too_early ? MemoryOf(*rank, v) : rank->mapped[v]);
+  }
+}
+
 void GroupWorld::Wait(Engine*, size_t) {
   now_ns_ += slab::PoolState::kPatienceNs;
 }
@@ -459,9 +544,15 @@ void GroupWorld::Finish(Engine* e) {
 }
 
 void GroupWorld::Round() {
-  for (Engine& e : engines_) Finish(&e);
+  for (Engine& e : engines_) {
+    for (size_t r = 0; r < e.ranks.size(); ++r) {
+      if (e.ranks[r].alive) Map(&e, r);
+    }
+    Finish(&e);
+  }
   for (size_t p = 0; p < pools_.size(); ++p) {
     Poll(nullptr, p);
+    Make(nullptr, p);
     Fill(nullptr, p);
   }
   Wait(nullptr, 0);
@@ -477,6 +568,10 @@ uint64_t GroupWorld::Moves() const {
 }
 
 std::string GroupWorld::Settle() {
+  for (Pool& pool : pools_) {
+    Require(pool.state.Resize(pool.state.slabs().slab_count()).ok());
+    Carry(&pool);
+  }
   for (int round = 0; round < 60; ++round) Round();
   const uint64_t moves = Moves();
   for (int round = 0; round < 20; ++round) Round();

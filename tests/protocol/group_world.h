@@ -34,6 +34,9 @@ struct GroupOptions {
   // The successor is mistaken for the process that died, like an image that
   // replaces another in one process.
   bool successor_is_predecessor = false;
+  uint32_t resizes = 0;  // of pools, in all
+  // A rank shows memory as mapped before it has mapped it.
+  bool shows_too_early = false;
 };
 
 // A small FineServe on several GPUs, without sockets, processes or memory: a
@@ -42,8 +45,9 @@ struct GroupOptions {
 // that execute steps on request, each at its own pace. An engine is a process
 // per GPU, its ranks, and one that runs its blocks; a slab is one block.
 //
-// At every write of a GPU, the slab must be its engine's there. When an engine
-// begins to use a slab, all its pools must have leased it that slab, zeroed.
+// At every write of a GPU, the slab must be its engine's there, and the rank
+// must have mapped the memory that the slab has now. When an engine begins to
+// use a slab, all its pools must have leased it that slab, zeroed.
 class GroupWorld : public Judged {
  public:
   explicit GroupWorld(const GroupOptions& options);
@@ -61,12 +65,15 @@ class GroupWorld : public Judged {
   uint64_t slabs_returned() const { return slabs_returned_; }
   uint64_t successions() const { return successions_; }
   uint64_t refused_successors() const { return refused_successors_; }
+  // Returns how often a step used memory by which a pool had grown.
+  uint64_t grown_used() const { return grown_used_; }
 
  private:
   struct Pool {
     explicit Pool(uint32_t slabs);
     slab::PoolState state;
     shim::PlainSlabTable table;
+    std::vector<slab::SlabId> making;
     std::vector<slab::SlabId> filling;
     std::vector<bool> dirty;  // by slab: it is not all zero
   };
@@ -89,6 +96,8 @@ class GroupWorld : public Judged {
     bool core_buried = false;
     shim::ViewLeases leases;
     shim::PoolSight sight;
+    shim::ViewScoreboardWriter* shown = nullptr;
+    std::map<uint32_t, uint64_t> mapped;  // memory, by view index
     std::deque<Message> outbox;
     std::vector<bool> wished;  // by slab
   };
@@ -125,12 +134,17 @@ class GroupWorld : public Judged {
   void Deliver(Engine* e, size_t rank);
   void Poll(Engine*, size_t pool);
   void Fill(Engine*, size_t pool);
+  void Resize(Engine*, size_t pool);
+  void Make(Engine*, size_t pool);
+  void Map(Engine* e, size_t rank);
   void Wait(Engine*, size_t);
   void DieRank(Engine* e, size_t rank);
   void DieCore(Engine* e, size_t);
   void BuryRank(Engine* e, size_t rank);
   void BuryCore(Engine* e, size_t rank);
 
+  uint64_t MemoryOf(const Rank& rank, uint32_t v);
+  void Show(Rank* rank, uint32_t views);
   void Report(Engine* e);
   void ReturnDrained(Engine* e);
   void Send(Engine* e);
@@ -151,6 +165,8 @@ class GroupWorld : public Judged {
   uint64_t slabs_returned_ = 0;
   uint64_t successions_ = 0;
   uint64_t refused_successors_ = 0;
+  uint32_t resizes_ = 0;
+  uint64_t grown_used_ = 0;
   pid_t last_successor_ = 100'000;
 };
 

@@ -301,6 +301,8 @@ vLLM's own GPU worker, both runners, against transformers: alone, on a view,
   refused [test_receives test_gpu_disaggregated]
 – a pool of size auto: weights find room although the pool has it, and a
   sleeper's become KV of others until it wakes up [test_gpu_room]
+– the same at tensor parallel 2: what the pool of one GPU gave up for weights and
+  took back is used again on both [test_gpu_room_ranks]
 – a start beside a busy engine, without memory, under a cap [test_gpu_start]
 vllm serve behind the proxy without flags, vllm bench serve, kill -9 of
   EngineCore, API server, daemon [test_gpu_serving]

@@ -56,11 +56,10 @@ class RanksAlone(EngineTest):
         return stats
 
 
-class SeveralGpus(Trade):
-    """`SLABS`: the slabs of each GPU's pool. `ON`: the GPUs of each engine."""
+class PoolsOfGpus(EngineTest):
+    """`SLABS`: the slabs of each GPU's pool."""
 
     SLABS = [16, 12]
-    ON: list[list[int]] = []
 
     def start_daemon(self, *arguments: str, **more: Any) -> Any:
         self.environment["EMUCUDA_DEVICES"] = str(len(self.SLABS))
@@ -77,12 +76,18 @@ class SeveralGpus(Trade):
             self.gpus.append(name)
         return self.daemons[0]
 
+    def of_gpu(self, gpu: str, *arguments: str) -> Any:
+        return self.fsctl("--gpu", gpu, *arguments)
+
+
+class SeveralGpus(PoolsOfGpus, Trade):
+    """`ON`: the GPUs of each engine."""
+
+    ON: list[list[int]] = []
+
     def gpus_of(self, i: int) -> dict[str, str]:
         """Returns the environment in which engine i sees only its GPUs."""
         return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.ON[i]))}
-
-    def of_gpu(self, gpu: str, *arguments: str) -> Any:
-        return self.fsctl("--gpu", gpu, *arguments)
 
     def returned(self) -> list[int]:
         """Returns the number of returned slabs of each GPU."""

@@ -19,21 +19,12 @@ PROMPT = (200, 300)
 LONG = 200
 
 
-class RoomTest(VllmMachine):
-    """A pool that initially takes nearly all of a small device. The light
-    engine can use 19 slabs at once."""
+class Room(VllmMachine):
+    """Pools that initially take nearly all of a small device."""
 
     slab_bytes = 10 << 20  # two blocks of the heavy one
     device_memory = 280 << 20
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.start_daemon(
-            *("--pool", "auto", "--reserve", "64MiB", "--headroom", "24MiB")
-        )
-
-    def pool_bytes(self) -> int:
-        return self.fsctl("slabs")["pool_bytes"]
+    AUTO = ("--pool", "auto", "--reserve", "64MiB", "--headroom", "24MiB")
 
     def ask(
         self, engine: VllmEngine, seed: int, requests: int, tokens: int
@@ -53,6 +44,17 @@ class RoomTest(VllmMachine):
 
     def serve(self, engine: VllmEngine, model: Model, seed: int) -> None:
         self.finish(engine, model, self.ask(engine, seed, 8, 20))
+
+
+class RoomTest(Room):
+    """The light engine can use 19 slabs at once."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.start_daemon(*self.AUTO)
+
+    def pool_bytes(self) -> int:
+        return self.fsctl("slabs")["pool_bytes"]
 
     def test_weights_find_room_and_a_sleepers_become_kv(self) -> None:
         light = self.start_vllm(LIGHT, view=True, runner=1)

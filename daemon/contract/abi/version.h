@@ -8,7 +8,7 @@ namespace fineserve::abi {
 // Version of everything that two FineServe binaries share: messages, slab
 // table, engine scoreboard, view scoreboard. Any change of a layout or of a
 // meaning raises it; two different versions refuse to communicate.
-inline constexpr uint32_t kAbiVersion = 10;
+inline constexpr uint32_t kAbiVersion = 11;
 
 }  // namespace fineserve::abi
 

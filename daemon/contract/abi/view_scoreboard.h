@@ -6,13 +6,21 @@
 // view is registered and seals against resizing; the engine alone writes it. It
 // may scribble or die at any instruction: readers copy, then check. It decides
 // only which of the engine's own slabs are asked back first, and of an engine
-// that spans GPUs, which slabs it is leased and what admission counts on less.
+// that spans GPUs, which slabs it is leased and uses, and what admission counts
+// on less.
 //
 // Bytes:
 //   0       ViewScoreboardHeader                     4,096 bytes
 //   4,096   uint32_t used[slab_count + 1]      blocks in use, by view index
 //   …       uint32_t wished[slab_count + 1]    1: it would take this slab; read
 //                                              for an engine that spans GPUs
+//   …       uint32_t mapped[slab_count + 1]    of such an engine's rank: which
+//                                              memory of this slab it has
+//                                              mapped, as SlabEntry counts it,
+//                                              plus 1; 0: none
+//
+// The rank writes `mapped`, and the process that runs the block pool writes the
+// rest.
 //
 // The engine refreshes `used` and the gauges every few milliseconds while it
 // serves, so they may be that old.
@@ -78,7 +86,7 @@ static_assert(sizeof(ViewScoreboardHeader) == 4096);
 
 constexpr size_t ViewScoreboardBytes(uint32_t slab_count) {
   const size_t bytes = sizeof(ViewScoreboardHeader) +
-                       2 * (size_t{slab_count} + 1) * sizeof(uint32_t);
+                       3 * (size_t{slab_count} + 1) * sizeof(uint32_t);
   return (bytes + 4095) / 4096 * 4096;
 }
 

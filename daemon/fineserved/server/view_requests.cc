@@ -44,10 +44,9 @@ bool SocketServer::HandleView(PeerConnection* c, const abi::ViewRequest& r) {
   return RegisterView(c, r);
 }
 
-// Engines that span GPUs cannot use slabs that a pool gains by growing.
 bool SocketServer::MayGrowFor(const PeerConnection& c,
                               const slab::ViewSpec& spec) {
-  return sizing_ != nullptr && !spec.group &&
+  return sizing_ != nullptr &&
          sizing_->AwaitSlabs(pool_->state().LackFor(c.engine, spec, c.share));
 }
 

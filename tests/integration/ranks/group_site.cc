@@ -67,10 +67,14 @@ void GroupSite::SetUp() {
   for (int gpu = 0; gpu < gpus(); ++gpu) StartPool(gpu);
 }
 
+std::vector<std::string> GroupSite::PoolOptions(int gpu) const {
+  return {"--pool", absl::StrCat(2 * pool_slabs_[gpu], "MiB")};
+}
+
 void GroupSite::StartPool(int gpu) {
   daemons_[gpu] = StartDaemon(
-      {"--gpu", absl::StrCat("emulated:", gpu), "--pool",
-       absl::StrCat(2 * pool_slabs_[gpu], "MiB"), "--slab", "2MiB"});
+      With(PoolOptions(gpu),
+           {"--gpu", absl::StrCat("emulated:", gpu), "--slab", "2MiB"}));
   const std::string uuid = process::GpuInLog(daemons_[gpu]->Stderr());
   ASSERT_NE(uuid, "") << daemons_[gpu]->Stderr();
   sockets_[gpu] = folder() + "/run/" + uuid + ".sock";

@@ -57,6 +57,8 @@ class GroupSite : public Site {
         pool_slabs_(std::move(pool_slabs)) {}
 
   void SetUp() override;
+  // The options of the GPU's daemon that choose its pool.
+  virtual std::vector<std::string> PoolOptions(int gpu) const;
   int gpus() const { return static_cast<int>(pool_slabs_.size()); }
   void StartPool(int gpu);
   std::unique_ptr<GroupEngine> LaunchGroup(const std::string& gpus);

@@ -240,9 +240,9 @@ TEST_F(UpgradeTest, ReleaseThatCannotTakeThePoolOverIsNotStarted) {
   expect_refused("/bin/echo", "is no fineserved");
   expect_refused(Script("kill -9 $$"), "died of signal 9");
   // One version older, one newer.
-  for (const char* version : {"9", "11"}) {
+  for (const char* version : {"10", "12"}) {
     expect_refused(Script("echo fineserved 9.9, ABI " + std::string(version)),
-                   "speak ABI 10");
+                   "speak ABI 11");
   }
   expect_refused(
       Script("case \"$*\" in *--version) exec " + Program("fineserved") +
