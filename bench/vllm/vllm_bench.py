@@ -161,6 +161,7 @@ class Site(VllmMachine):
         shim = way in ("whole", "view")
         path = engine_environment(self.environment, shim, 1)["PYTHONPATH"]
         environment["PYTHONPATH"] = f"{path}:{HERE}"  # step_probe.py
+        environment["HOST_DEVICE_TIME"] = "1"
         if way == "whole":
             environment["FINESERVE_VIEW"] = "0"
         if way == "on_demand":
@@ -306,11 +307,12 @@ def compare(
 def _probed(path: pathlib.Path) -> tuple[int, int]:
     """Returns the number of steps so far, and the ns that leases have taken of
     those steps, of all schedulers of an engine."""
-    found = [
-        [int(word) for word in file.read_text().split()[-2:]]
-        for file in path.parent.glob(f"{path.name}.*")
-    ]
-    return sum(steps for steps, _ in found), sum(ns for _, ns in found)
+    steps = ns = 0
+    for file in path.parent.glob(f"{path.name}.*"):
+        if numbers := file.read_text().split()[-2:]:  # not before its first step
+            steps += int(numbers[0])
+            ns += int(numbers[1])
+    return steps, ns
 
 
 def step(report: Report) -> None:
