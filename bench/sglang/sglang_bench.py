@@ -71,6 +71,7 @@ from sglang_machine import (  # noqa: E402
 from test_sglang_drafts import DRAFTERS, STEPS, TRADERS  # noqa: E402
 from test_sglang_formats import FP8, FP8_MODEL, LATENT  # noqa: E402
 from test_sglang_hicache import HICACHE  # noqa: E402
+from test_sglang_ranks import WIDE  # noqa: E402
 from test_sglang_states import EXACT, StatesModel  # noqa: E402
 from test_sglang_windows import BACKEND, WindowsModel  # noqa: E402
 from tiny_models import random_prompts  # noqa: E402
@@ -178,15 +179,11 @@ def one(site: SglangMachine, report: Report) -> None:
 
 
 def ranks(site: SglangMachine, report: Report) -> None:
-    measure(
-        site, report, "ranks", 2, model=WideModel(heads=32, seed=11), tp_size=2
-    )
+    measure(site, report, "ranks", 2, model=WIDE, tp_size=2)
 
 
 def stages(site: SglangMachine, report: Report) -> None:
-    measure(
-        site, report, "stages", 2, model=WideModel(heads=32, seed=11), pp_size=2
-    )
+    measure(site, report, "stages", 2, model=WIDE, pp_size=2)
 
 
 def fp8(site: SglangMachine, report: Report) -> None:

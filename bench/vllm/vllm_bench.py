@@ -77,7 +77,7 @@ from gpu_machine import (  # noqa: E402
     engine_environment,
     random_prompts,
 )
-from test_gpu_experts import ExpertsModel  # noqa: E402
+from test_gpu_experts import EIGHT  # noqa: E402
 
 
 class Billion(Model):
@@ -116,13 +116,12 @@ SERVE_SLABS = 16  # of KV for each engine of `serve`
 WAYS = ("plain", "whole", "view", "on_demand", "plain_again")
 COMPARED = ("plain", "view", "plain_again")  # by `ranks` and `features`
 RANKS = 2
-EXPERTS = ExpertsModel(layers=4, seed=21)
 # Number of requests in a round, and of tokens that each request generates.
 COMPARED_REQUESTS, COMPARED_TOKENS = 8, 48
 FEATURES: dict[str, dict[str, Any]] = {
     "offloading": {"kv_offloading_size": 0.125},  # GiB
     "sleep": {"enable_sleep_mode": True},
-    "experts": {"model": EXPERTS},
+    "experts": {"model": EIGHT},
 }
 # On two GPUs.
 OF_RANKS: dict[str, dict[str, Any]] = {
@@ -132,7 +131,7 @@ OF_RANKS: dict[str, dict[str, Any]] = {
         for name, its in FEATURES.items()
     },
     "data-parallel ranks, experts": {
-        "model": EXPERTS,
+        "model": EIGHT,
         "data_parallel_size": RANKS,
         "enable_expert_parallel": True,
     },

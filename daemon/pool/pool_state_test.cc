@@ -56,7 +56,7 @@ TEST_F(PoolStateTest, ARankMayRunTheBlocksAndItsSlabsWaitForItsEnd) {
   EXPECT_EQ(pool_.counters().slabs_quarantined, 1u);
 }
 
-// What is free here is not free on the engine's other GPUs.
+// The slabs that are free here are in use on the engine's other GPUs.
 TEST_F(PoolStateTest, PoolIsTightForAnEngineThatCanUseNoneOfItsFreeSlabs) {
   const EngineId id = ServeOnSeveralGpus();
   pool_.Want(id, 1007, 4, now_ns_);

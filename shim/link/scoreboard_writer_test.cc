@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "shim/testdata/plain_view_scoreboard.h"
 #include "shim/testdata/scoreboard_copy.h"
 
 namespace fineserve::shim {
@@ -143,8 +144,7 @@ TEST_F(ScoreboardTest, FileThatIsTooShortIsNoScoreboard) {
 
 TEST(ViewScoreboardWriterTest, TwoProcessesWriteWordsOfTheirOwn) {
   constexpr uint32_t kSlabs = 4;
-  const int fd = memfd_create(abi::kViewScoreboardMemfdName, MFD_CLOEXEC);
-  ASSERT_EQ(ftruncate(fd, abi::ViewScoreboardBytes(kSlabs)), 0);
+  const int fd = MakeViewScoreboard(kSlabs);
   ViewScoreboardWriter rank, core;
   ASSERT_TRUE(core.Adopt(dup(fd), 42, 3, kSlabs));
   ASSERT_TRUE(rank.Adopt(fd, 42, 3, kSlabs));

@@ -121,14 +121,12 @@ void GroupLeases::LookAt(uint32_t v) {
   uint32_t holding = 0;
   bool asked = false;
   bool any = false;
-  bool mapped = true;
   for (uint32_t r = 0; r < place_count_; ++r) {
     const On on = places_[r].leases->hold(v);
     any = any || on != On::kNone;
     holding += Holds(on);
     // A lease that was asked back before it was reported is already kDone.
     asked = asked || (on != On::kNone && on != On::kArrived && on != On::kHeld);
-    mapped = mapped && IsMapped(places_[r], v);
   }
   switch (slabs_[v].hold) {
     case Hold::kNone:
@@ -136,7 +134,7 @@ void GroupLeases::LookAt(uint32_t v) {
       break;
     case Hold::kWished:
       // One that was chosen may have got other memory since.
-      if (asked || (holding > 0 && !mapped)) {
+      if (asked || (holding > 0 && !IsMappedByAll(v))) {
         GiveBack(v);
       } else if (holding == place_count_) {
         for (uint32_t r = 0; r < place_count_; ++r)
@@ -330,6 +328,11 @@ uint8_t GroupLeases::CostOf(uint32_t v) const {
 
 bool GroupLeases::IsMapped(const Place& place, uint32_t v) {
   return place.shown->IsMapped(v, place.leases->Memory(v));
+}
+
+bool GroupLeases::IsMappedByAll(uint32_t v) const {
+  return std::all_of(places_, places_ + place_count_,
+                     [v](const Place& place) { return IsMapped(place, v); });
 }
 
 uint8_t GroupLeases::CostAt(const Place& place, uint32_t v) const {

@@ -184,6 +184,7 @@ class GroupLeases {
   bool IsInUse(uint32_t v) const;
   bool AnyUnused(uint64_t now_ms) const;
   static bool IsMapped(const Place& place, uint32_t v);
+  bool IsMappedByAll(uint32_t v) const;
   uint8_t CostOf(uint32_t v) const;
   uint8_t CostAt(const Place& place, uint32_t v) const;
 

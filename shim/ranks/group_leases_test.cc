@@ -1,14 +1,13 @@
 #include "shim/ranks/group_leases.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <memory>
 #include <vector>
 
 #include "daemon/contract/abi/engine_entry.h"
 #include "shim/testdata/plain_slab_table.h"
+#include "shim/testdata/plain_view_scoreboard.h"
 
 namespace fineserve::shim {
 namespace {
@@ -28,9 +27,8 @@ struct Gpu {
     Record(kSlot, kEngine, {.target = 8, .offer = 8});
     EXPECT_TRUE(
         leases.Open(table.header(), table.bytes(), kSlot, kEngine, kSlabs));
-    const int fd = memfd_create(abi::kViewScoreboardMemfdName, MFD_CLOEXEC);
-    EXPECT_EQ(ftruncate(fd, abi::ViewScoreboardBytes(kSlabs)), 0);
-    EXPECT_TRUE(shown.Adopt(fd, /*epoch=*/42, kEngine, kSlabs));
+    EXPECT_TRUE(
+        shown.Adopt(MakeViewScoreboard(kSlabs), /*epoch=*/42, kEngine, kSlabs));
     for (uint32_t v = 1; v <= kSlabs; ++v) shown.ShowMapped(v, 1);
   }
   ~Gpu() {

@@ -179,10 +179,10 @@ bool EngineView::MayMap(uint64_t now_ms) {
 
 // For a view of all slabs: lets go of the slabs that have left the pool, and
 // maps those that have joined it and, unless this is a rank, are leased to us.
-// Does so even while steps
-// are in flight, since an engine that always has one would otherwise never give
-// the memory back. No step in flight can use such a slab: it left after the
-// fence of every engine that had it, or has not been reported yet.
+// Does so even while steps are in flight, since an engine that always has one
+// would otherwise never give the memory back. No step in flight can use such a
+// slab: it left after the fence of every engine that had it, or has not been
+// reported yet.
 void EngineView::FollowPool(const Driver& real, uint64_t now_ms) {
   UnmapStale(real);
   if (MayMap(now_ms)) SwapIn(real, now_ms);

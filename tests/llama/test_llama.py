@@ -18,7 +18,7 @@ import machine  # noqa: E402
 import tiny_gguf  # noqa: E402
 from machine import BUILD, EMUCUDA, SHIM, SLAB, LineProcess  # noqa: E402
 
-TOKENS = 2 * SLAB // tiny_gguf.KV_BYTES  # of two slabs
+TOKENS = 2 * SLAB // tiny_gguf.KV_BYTES  # fill two slabs
 
 
 class Llama(LineProcess):

@@ -1,8 +1,6 @@
 #include "tests/protocol/group_world.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -10,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/contract/abi/engine_entry.h"
+#include "shim/testdata/plain_view_scoreboard.h"
 #include "tests/protocol/world_parts.h"
 
 namespace fineserve::protocol {
@@ -29,10 +28,9 @@ shim::ViewScoreboardWriter* Scoreboard(size_t index) {
   static auto* const all =
       new std::deque<std::unique_ptr<shim::ViewScoreboardWriter>>;
   while (all->size() <= index) {
-    const int fd = memfd_create(abi::kViewScoreboardMemfdName, MFD_CLOEXEC);
-    Require(ftruncate(fd, abi::ViewScoreboardBytes(kMostSlabs)) == 0);
     all->push_back(std::make_unique<shim::ViewScoreboardWriter>());
-    Require(all->back()->Adopt(fd, /*epoch=*/42, /*engine_id=*/1, kMostSlabs));
+    Require(all->back()->Adopt(shim::MakeViewScoreboard(kMostSlabs),
+                               /*epoch=*/42, /*engine_id=*/1, kMostSlabs));
   }
   return (*all)[index].get();
 }

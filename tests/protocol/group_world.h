@@ -34,7 +34,7 @@ struct GroupOptions {
   // The successor is mistaken for the process that died, like an image that
   // replaces another in one process.
   bool successor_is_predecessor = false;
-  uint32_t resizes = 0;  // of pools, in all
+  uint32_t resizes = 0;  // how often pools are resized, in all
   // A rank shows memory as mapped before it has mapped it.
   bool shows_too_early = false;
 };

@@ -79,6 +79,16 @@ class PoolsOfGpus(EngineTest):
     def of_gpu(self, gpu: str, *arguments: str) -> Any:
         return self.fsctl("--gpu", gpu, *arguments)
 
+    def views(self) -> list[dict[str, Any]]:
+        """Returns the views of the engine that spans GPUs, each with the
+        engine's number."""
+        return [
+            engine["view"] | {"id": engine["id"]}
+            for gpu in self.gpus
+            for engine in self.of_gpu(gpu, "engines")["engines"]
+            if engine["view"] and engine["view"]["spans_gpus"]
+        ]
+
 
 class SeveralGpus(PoolsOfGpus, Trade):
     """`ON`: the GPUs of each engine."""

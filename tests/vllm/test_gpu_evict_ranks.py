@@ -25,16 +25,6 @@ class EvictedTensorParallel(Ranks):
     ON = [[0, 1], [1]]
     PARALLEL: list[dict[str, Any]] = [{"tensor_parallel_size": 2}, {}]
 
-    def views(self) -> list[dict[str, Any]]:
-        """Returns the views of the engine that spans GPUs, each with the
-        engine's number."""
-        return [
-            engine["view"] | {"id": engine["id"]}
-            for gpu in self.gpus
-            for engine in self.of_gpu(gpu, "engines")["engines"]
-            if engine["view"] and engine["view"]["spans_gpus"]
-        ]
-
     def move(self, verb: str) -> None:
         """Moves the engine through the first rank's daemon. On a busy machine
         the daemon may not answer at first, so it retries."""

@@ -26,15 +26,6 @@ class RanksInRoom(PoolsOfGpus, Room):
         pool = self.of_gpu(self.gpus[gpu], "slabs")["pool_bytes"]
         return pool // self.slab_bytes
 
-    def held(self) -> list[int]:
-        """Returns the slabs that the engine on both GPUs holds on each."""
-        return [
-            engine["view"]["leased"]
-            for gpu in self.gpus
-            for engine in self.of_gpu(gpu, "engines")["engines"]
-            if engine["view"] and engine["view"]["spans_gpus"]
-        ]
-
     def test_what_a_pool_took_back_is_used(self) -> None:
         self.start_daemon(*self.AUTO)
         wide = self.start_vllm(
@@ -61,7 +52,8 @@ class RanksInRoom(PoolsOfGpus, Room):
         for seed in range(10, 40):
             asked = self.ask(wide, seed, requests=32, tokens=LONG)
             while not wide.has_answered():
-                most = max(most, min(self.held()))
+                held = [view["leased"] for view in self.views()]
+                most = max(most, min(held))
             self.finish(wide, WIDE, asked)
             if most > small + 2:
                 break

@@ -25,15 +25,6 @@ class SleepingTensorParallel(Ranks):
         {},
     ]
 
-    def views(self) -> list[dict[str, Any]]:
-        """Those of the sleeper, by GPU."""
-        return [
-            engine["view"]
-            for gpu in self.gpus
-            for engine in self.of_gpu(gpu, "engines")["engines"]
-            if engine["view"] and engine["view"]["spans_gpus"]
-        ]
-
     def serve(self, i: int, requests: int = 8) -> None:
         self.judge(i, self.ask(i, requests))
 
