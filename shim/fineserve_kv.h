@@ -261,6 +261,18 @@ int fs_kv_leave(void);
  * FS_INVALID for a negative timeout (returned as minus). Any thread. */
 int fs_kv_come_back(int timeout_ms);
 
+/* Has the daemon move the memory of this process's engine to the host, or back
+ * to the GPU, as fsctl evict and fsctl activate do, and waits until it is
+ * there. A view that is active is asked to leave, too, so the thread that runs
+ * its block pool must go on meanwhile; one that is suspended stays so. A call
+ * to the driver that needs the memory brings it back as well. FS_OK if it is
+ * there already; FS_INVALID for a negative timeout; FS_STATE without
+ * FINESERVE_EVICT=auto, or if it takes longer, and then goes on; FS_NO_DAEMON;
+ * FS_REFUSED if the daemon or the engine cannot, or, on several GPUs, if this
+ * is not the first rank. Any thread. */
+int fs_leave_gpu(int timeout_ms);
+int fs_return_to_gpu(int timeout_ms);
+
 /* Ends the view: waits for the context's work, unmaps the KV tensors (a kernel
  * that touches one then faults) and returns all leases. Freeing a KV tensor of
  * an active view does the same. FS_DRIVER if the wait or an unmapping failed;

@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "daemon/contract/abi/byte_size.h"
 #include "daemon/contract/abi/socket_path.h"
 #include "shim/gate/gate.h"
@@ -46,6 +48,7 @@ constexpr int kListenMs = 60'000;     // between looks at a silent socket
 constexpr int kSizesMs = 1'000;       // between looks at what can leave
 constexpr int kOwnDaemonMs = 500;     // between looks for this GPU's daemon
 constexpr int kLenderMs = 100;  // between looks at whose parameters it reads
+constexpr timespec kKnownPause = {0, 5'000'000};  // between looks at is_known_
 constexpr timespec kConnectPause = {0,
                                     200'000'000};  // between tries to connect
 
@@ -89,8 +92,10 @@ void Mover::Serve() {
     g_presence.OpenBell();
     if (Connect()) {
       alone_since_ms_ = 0;
-      while (Report() && AwaitOrder()) {
-      }
+      bool goes_on = Report();
+      is_known_.store(goes_on, std::memory_order_relaxed);
+      while (goes_on) goes_on = AwaitOrder() && Report();
+      is_known_.store(false, std::memory_order_relaxed);
       SayThatNoneOrders();
     }
     orders().Close();
@@ -160,16 +165,65 @@ bool Mover::Connect() {
 // Connects to this GPU's daemon. The process must be a member first, because
 // its link finds the successor of a lost daemon.
 bool Mover::ConnectOwn() {
-  DaemonLink& link = redirector_->link();
+  DaemonLink& link = JoinedLink();
   uint8_t gpu[16];
   char name[abi::kNameBytes];
-  link.Look();
-  link.Rejoin();
   link.CopyIdentity(gpu, name);
-  if (link.is_due()) link.Join(gpu, /*reconnect=*/true);
   sequence_ = 0;
   return link.state() == abi::LinkState::kConnected &&
          Greet(&socket_, abi::Role::kMover, gpu, name);
+}
+
+// Has the link look for the successor of a lost daemon.
+DaemonLink& Mover::JoinedLink() {
+  DaemonLink& link = redirector_->link();
+  link.Look();
+  link.Rejoin();
+  if (link.is_due()) {
+    uint8_t gpu[16];
+    char name[abi::kNameBytes];
+    link.CopyIdentity(gpu, name);
+    link.Join(gpu, /*reconnect=*/true);
+  }
+  return link;
+}
+
+int Mover::AskFor(Place to, int timeout_ms) {
+  const uint64_t until_ms = NowMs() + static_cast<uint64_t>(timeout_ms);
+  DaemonLink& link = JoinedLink();
+  const uint64_t known_until_ms = std::min(until_ms, NowMs() + kAnswerMs);
+  while (link.state() == abi::LinkState::kConnected &&
+         NowMs() < known_until_ms &&
+         !is_known_.load(std::memory_order_relaxed)) {
+    nanosleep(&kKnownPause, nullptr);
+  }
+  auto request = abi::MakeMessage<abi::MoveRequest>(2);
+  request.engine_id = link.engine_id();
+  request.to = to;
+  uint8_t gpu[16];
+  char name[abi::kNameBytes];
+  link.CopyIdentity(gpu, name);
+  CheckedDescriptor socket;
+  if (request.engine_id == 0 ||
+      !Greet(&socket, abi::Role::kObserver, gpu, name) ||
+      abi::Send(socket.Get(), request) != 0) {
+    return KvError(FS_NO_DAEMON, "there is no daemon that could move it");
+  }
+  const uint64_t left_ms = until_ms - std::min(NowMs(), until_ms);
+  if (WaitReadable(socket.Get(), static_cast<int>(left_ms)) != 0) {
+    return KvError(FS_STATE, "it is not done after %d ms, and goes on",
+                   timeout_ms);
+  }
+  abi::Received received;
+  abi::MoveDone done;
+  abi::Refused refused;
+  if (received.ReceiveFrom(socket.Get()) != 0) {
+    return KvError(FS_NO_DAEMON, "the daemon has ended");
+  }
+  if (received.As(&done)) return FS_OK;
+  return received.As(&refused) && abi::IsTerminated(refused.text)
+             ? KvError(FS_REFUSED, "%s", refused.text)
+             : KvError(FS_REFUSED, "the daemon is of another release");
 }
 
 bool Mover::Greet(CheckedDescriptor* socket, abi::Role role,

@@ -59,6 +59,10 @@ class Mover {
 
   // Starts the thread, unless it runs already.
   void Start(const Driver& real);
+  // Has the daemon move the memory of this process's engine to `to`, as an
+  // operator may, and waits until it is there. Returns an FS_… error of
+  // fineserve_kv.h, after which the move may go on. Any thread.
+  int AskFor(abi::Place to, int timeout_ms);
   // Called at the program's exit: the thread makes no driver calls after it.
   void Stop();
   // Returns true once this process has its own copy of its parameters and no
@@ -88,6 +92,7 @@ class Mover {
   abi::Seat FindSeat();
   bool Connect();
   bool ConnectOwn();
+  DaemonLink& JoinedLink();
   bool Greet(CheckedDescriptor* socket, abi::Role role,
              const uint8_t (&gpu)[16], const char (&name)[abi::kNameBytes]);
   ResidentSum Sizes() const;
@@ -162,6 +167,8 @@ class Mover {
   CheckedDescriptor orders_;
   // From the store: the inventory of this process's copies, then its files.
   CheckedDescriptor kept_[1 + abi::kMostStoreFiles];
+  // True while the daemon that orders knows where this process's memory is.
+  std::atomic<bool> is_known_{false};
   Mutex turn_;  // held while an order is carried out
   bool stopped_ FINESERVE_GUARDED_BY(turn_) = false;
   // The thread's own.

@@ -7,6 +7,7 @@
 
 #include <atomic>
 
+#include "daemon/contract/abi/move_messages.h"
 #include "kernels/driver/export.h"
 #include "shim/gate/presence.h"
 #include "shim/hooks/gated_hooks.h"
@@ -72,6 +73,10 @@ int NullArgument(const char* name) {
   return KvError(FS_INVALID, "%s is null", name);
 }
 
+int NegativeTimeout(int timeout_ms) {
+  return KvError(FS_INVALID, "timeout_ms is %d, which is negative", timeout_ms);
+}
+
 template <typename Struct>
 int CheckBytes(const char* name, const Struct* s) {
   if (s == nullptr) return NullArgument(name);
@@ -89,6 +94,17 @@ int WithDriver(Ask ask) {
     if (real == nullptr) return KvError(FS_STATE, "no CUDA driver is loaded");
     ReentryGuard guard;
     return ask(view, *real);
+  });
+}
+
+int Move(abi::Place to, int timeout_ms) {
+  if (timeout_ms < 0) return NegativeTimeout(timeout_ms);
+  return WithDriver([&](EngineView&, const Driver&) {
+    return g_redirector.resident() == nullptr
+               ? KvError(FS_STATE,
+                         "this process was not started with "
+                         "FINESERVE_EVICT=auto")
+               : g_mover.AskFor(to, timeout_ms);
   });
 }
 
@@ -207,8 +223,7 @@ FINESERVE_EXPORT int fs_kv_leave(void) {
 
 FINESERVE_EXPORT int fs_kv_come_back(int timeout_ms) {
   if (timeout_ms < 0) {
-    return -KvError(FS_INVALID, "timeout_ms is %d, which is negative",
-                    timeout_ms);
+    return -NegativeTimeout(timeout_ms);
   }
   if (!JoinsRanks()) LeaveFormerPool();
   g_presence.Ring();
@@ -384,10 +399,7 @@ FINESERVE_EXPORT int fs_weights_freeze(const fs_weights_range* ranges,
 }
 
 FINESERVE_EXPORT int fs_weights_thaw(int timeout_ms) {
-  if (timeout_ms < 0) {
-    return KvError(FS_INVALID, "timeout_ms is %d, which is negative",
-                   timeout_ms);
-  }
+  if (timeout_ms < 0) return NegativeTimeout(timeout_ms);
   return WithDriver([&](EngineView&, const Driver&) {
     if (g_redirector.resident() == nullptr) return +FS_OK;
     char why[80];
@@ -395,6 +407,14 @@ FINESERVE_EXPORT int fs_weights_thaw(int timeout_ms) {
                ? +FS_OK
                : KvError(FS_STATE, "%s", why);
   });
+}
+
+FINESERVE_EXPORT int fs_leave_gpu(int timeout_ms) {
+  return Move(abi::Place::kHost, timeout_ms);
+}
+
+FINESERVE_EXPORT int fs_return_to_gpu(int timeout_ms) {
+  return Move(abi::Place::kGpu, timeout_ms);
 }
 
 FINESERVE_EXPORT int fs_kv_read_stats(fs_kv_stats* stats) {

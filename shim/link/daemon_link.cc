@@ -522,6 +522,11 @@ void DaemonLink::CopyIdentity(uint8_t (&gpu_uuid)[16],
   abi::CopyText(name, name_);
 }
 
+uint32_t DaemonLink::engine_id() {
+  const Turn turn(this);
+  return state() == LinkState::kConnected ? welcome_.engine_id : 0;
+}
+
 void DaemonLink::CopyReason(Why& why) {
   const Turn turn(this);
   abi::CopyText(why, reason_);

@@ -150,6 +150,8 @@ class DaemonLink {
   // Copies the GPU of the daemon that was joined, and the engine's name at that
   // daemon.
   void CopyIdentity(uint8_t (&gpu_uuid)[16], char (&name)[abi::kNameBytes]);
+  // Returns the number of this process's engine at that daemon; 0 without one.
+  uint32_t engine_id();
   void set_timeouts(const Timeouts& t) { timeouts_ = t; }
   // If true, the sizes that the daemon declares are ignored.
   void set_keep_declared(bool keep) { keep_declared_ = keep; }

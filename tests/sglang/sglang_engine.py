@@ -113,6 +113,12 @@ class Engine:
     def flush(self) -> bool:
         return self._engine.flush_cache().success
 
+    def release(self, tags: list[str] | None = None) -> None:
+        self._engine.release_memory_occupation(tags)
+
+    def resume(self, tags: list[str] | None = None) -> None:
+        self._engine.resume_memory_occupation(tags)
+
 
 def main() -> None:
     # Only answers may go to this process's stdout, but SGLang prints there too.

@@ -50,10 +50,13 @@ class Refusals(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, f"and {flag} are not"):
                 support.refuse(arguments(pp_size=2, **{name: value}))
         support.refuse(arguments(tp_size=2))
-        with self.assertRaisesRegex(RuntimeError, "--tensor-.* and --enable-l"):
-            support.refuse(
-                arguments(tp_size=2, enable_lora_overlap_loading=True)
-            )
+        for name, flag in (
+            ("enable_lora_overlap_loading", "--enable-lora-overlap-loading"),
+            ("enable_memory_saver", "--enable-memory-saver"),
+        ):
+            support.refuse(arguments(**{name: True}))
+            with self.assertRaisesRegex(RuntimeError, f"--tensor.* and {flag}"):
+                support.refuse(arguments(tp_size=2, **{name: True}))
         with self.assertRaisesRegex(RuntimeError, "--disaggregation-mode null"):
             support.refuse(arguments(disaggregation_mode="decode"))
 

@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from fineserve_sglang import plugin
 from fineserve_sglang.allocators import (
     LeasedPagedAllocator,
     LeasedTokenAllocator,
@@ -21,8 +22,17 @@ from fineserve_sglang.demand import Demand
 from fineserve_sglang.radix_cache import LeasedRadixCache
 from fineserve_sglang.ranks import Ranks, Turn
 from fineserve_sglang.scheduler_leases import SchedulerLeases
+from fineserve_sglang.usage import Usage
 from fineserve_vllm.grants import Changes, InMemoryGrants
-from fineserve_vllm.kv_abi import ASKED_BACK, LEASED, Geometry, Presence
+from fineserve_vllm.kv_abi import (
+    ASKED_BACK,
+    LEASED,
+    Error,
+    Geometry,
+    KvError,
+    Presence,
+)
+from sglang.srt.constants import HEALTH_CHECK_RID_PREFIX
 from sglang.srt.mem_cache.base_prefix_cache import (
     InsertParams,
     MatchPrefixParams,
@@ -34,6 +44,7 @@ from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 SLABS = 4
 PAGES = 8  # of a slab
+_NO_GRAMMARS = SimpleNamespace(has_waiting_grammars=lambda: False)
 
 
 class _NoCache:
@@ -162,6 +173,7 @@ class Pipelines(_Allocators):
             for requests in ([self.long, self.short], [], [])
         ]
         return SimpleNamespace(
+            grammar_manager=_NO_GRAMMARS,
             page_size=1,
             chunked_prefill_size=64,
             max_running_requests=4,
@@ -399,20 +411,21 @@ class _Caches(_Allocators):
         return self.match(cache, end).device_prefix_len
 
     def scheduler(self, allocator: Any, cache: Any = None) -> Any:
-        book = SimpleNamespace(max_total_num_tokens=0)
         return SimpleNamespace(
             token_to_kv_pool_allocator=allocator,
             tree_cache=cache or self.cache(allocator),
             running_batch=SimpleNamespace(reqs=[]),
             waiting_queue=[],
+            _engine_paused=False,
+            grammar_manager=_NO_GRAMMARS,
             chunked_req=None,
             chunked_prefill_size=64,
             page_size=allocator.page_size,
             max_running_requests=8,
             is_hybrid_ssm=False,
             req_to_token_pool=mock.Mock(),
-            invariant_checker=book,
-            pool_stats_observer=book,
+            invariant_checker=SimpleNamespace(),
+            pool_stats_observer=SimpleNamespace(),
         )
 
     def match(self, cache: LeasedRadixCache, end: int) -> Any:
@@ -694,6 +707,191 @@ class Leaving(_Caches):
             scheduler.tree_cache.unlock(lock)
             leases.step_begins()
             self.assertEqual(grants.presence, Presence.AWAY)
+
+
+class Released(_Caches):
+    """A scheduler that is called to release its memory; its cache has all
+    slabs."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.now = 0.0
+        self.schedulers = [self.scheduler(one) for one in self.each]
+        self.leases = [
+            SchedulerLeases(one, Ranks(), clock=lambda: self.now)
+            for one in self.schedulers
+        ]
+        self.grants = [one.leased.grants for one in self.each]
+        for leases in self.leases:
+            leases.step_begins()
+
+    def wait_for(self, scheduler: Any) -> None:
+        scheduler.waiting_queue.append(
+            SimpleNamespace(
+                origin_input_ids=[1] * 4,
+                output_ids=[],
+                sampling_params=SimpleNamespace(max_new_tokens=4),
+            )
+        )
+
+    def each_one(self) -> Any:
+        return zip(self.schedulers, self.leases, self.grants)
+
+    def test_slabs_are_gone_until_it_resumes(self) -> None:
+        for scheduler, leases, grants in self.each_one():
+            allocator = leases._allocator
+            self.assertTrue(leases.release(None))
+            self.assertTrue(leases.release(None))
+            self.assertTrue(grants.suspended)
+            self.assertEqual(grants.held, frozenset())
+            self.assertEqual(scheduler.tree_cache.evictable_size(), 0)
+            leases.step_begins()
+            self.assertTrue(leases.is_away)
+            leases.resume()
+            self.assertFalse(grants.suspended)
+            self.assertFalse(leases.is_away)
+            leases.resume()
+            leases.step_begins()
+            self.assertEqual(allocator.available_size(), 0)
+            grants.lease(2)
+            leases.step_begins()
+            self.assertEqual(
+                allocator.available_size(), PAGES * allocator.page_size
+            )
+
+    def test_a_request_brings_them_back_unless_it_is_paused(self) -> None:
+        for scheduler, leases, grants in self.each_one():
+            scheduler._engine_paused = True
+            self.wait_for(scheduler)
+            self.assertTrue(leases.release(None))
+            leases.step_begins()
+            self.assertTrue(grants.suspended)
+            scheduler._engine_paused = False
+            leases.step_begins()
+            self.assertFalse(grants.suspended)
+            self.assertGreater(grants.wanted, 0)
+
+    def test_so_does_one_whose_grammar_is_compiled(self) -> None:
+        for scheduler, leases, grants in self.each_one():
+            leases.release(None)
+            scheduler.grammar_manager = mock.Mock()
+            leases.step_begins()
+            self.assertFalse(grants.suspended)
+
+    def test_it_lets_nothing_in_until_there_is_room(self) -> None:
+        for scheduler, leases, grants in self.each_one():
+            leases.release(None)
+            refused = KvError("fs_kv_resume", Error.REFUSED, "promised")
+            with mock.patch.object(grants, "resume", side_effect=refused) as r:
+                self.wait_for(scheduler)
+                leases.resume()
+                leases.step_begins()
+                self.assertEqual(r.call_count, 1)
+                self.assertEqual(leases._allocator.available_size(), 0)
+                self.now += 1
+                leases.step_begins()
+                self.assertEqual(r.call_count, 2)
+                self.assertTrue(leases.is_away)
+            self.now += 1
+            leases.step_begins()
+            self.assertFalse(leases.is_away)
+
+    def test_nothing_is_released_while_a_request_has_pages(self) -> None:
+        for scheduler, leases, grants in self.each_one():
+            held = grants.held
+            lock = scheduler.tree_cache.lock(
+                self.match(scheduler.tree_cache, 0).last_device_node
+            )
+            self.assertFalse(leases.release(None))
+            self.assertFalse(grants.suspended)
+            self.assertEqual(grants.held, held)
+            scheduler.tree_cache.unlock(lock)
+            self.assertTrue(leases.release(None))
+
+    def leave(self, grants: Any) -> Any:
+        """Returns what has the daemon ask, and waits until it has left."""
+
+        def leave() -> None:
+            grants.presence = Presence.ASKED_TO_LEAVE
+            while grants.presence != Presence.AWAY:
+                pass
+
+        return leave
+
+    def test_its_weights_leave_as_if_evicted(self) -> None:
+        for scheduler, leases, grants in self.each_one():
+            self.assertTrue(leases.release(self.leave(grants)))
+            self.assertEqual(grants.presence, Presence.AWAY)
+            self.assertEqual(leases._allocator.available_size(), 0)
+            self.wait_for(scheduler)
+            leases.step_begins()
+            self.assertEqual(grants.asked_to_come_back, 1)
+            self.assertFalse(leases.is_away)
+
+    def test_its_slabs_go_even_if_its_weights_cannot(self) -> None:
+        for _, leases, grants in self.each_one():
+            error = KvError("fs_leave_gpu", Error.STATE, "not evictable")
+            self.assertTrue(leases.release(mock.Mock(side_effect=error)))
+            self.assertTrue(grants.suspended)
+            self.assertEqual(grants.presence, Presence.HERE)
+            leases.resume()
+            self.assertFalse(leases.is_away)
+
+    def test_an_evicted_one_stays_away(self) -> None:
+        for _, leases, grants in self.each_one():
+            grants.presence = Presence.ASKED_TO_LEAVE
+            leases.step_begins()
+            self.assertTrue(leases.release(mock.Mock()))
+            leases.resume()
+            leases.step_begins()
+            self.assertEqual(grants.presence, Presence.AWAY)
+            self.assertEqual(grants.asked_to_come_back, 0)
+
+
+class HealthChecks(_Caches):
+    def test_an_engine_that_is_away_is_healthy(self) -> None:
+        hooks = dict(plugin._event_loop(None, None))
+        (process,) = [
+            hook for name, hook in hooks.items() if "process_input" in name
+        ]
+        check, request = (
+            SimpleNamespace(rid=rid, http_worker_ipc=1)
+            for rid in (HEALTH_CHECK_RID_PREFIX + "_1", "2")
+        )
+        for away, passed in (True, [request]), (False, [check, request]):
+            scheduler = mock.Mock(return_health_check_ipcs=[])
+            setattr(scheduler, plugin._LEASES, SimpleNamespace(is_away=away))
+            original = mock.Mock()
+            process(original, scheduler, [check, request])
+            original.assert_called_once_with(scheduler, passed)
+            self.assertEqual(
+                scheduler.maybe_send_health_check_signal.call_count, int(away)
+            )
+
+
+class Counts(_Caches):
+    """A scheduler's count of the pages in use."""
+
+    def test_they_take_at_most_a_hundredth_of_the_time(self) -> None:
+        for takes, period in (0.0, 0.05), (0.002, 0.2):
+            now = 0.0
+
+            def count(requests: Any) -> None:
+                nonlocal now
+                now += takes
+
+            scheduler = self.scheduler(self.token())
+            scheduler.running_batch.reqs.append(
+                SimpleNamespace(kv=SimpleNamespace(holds_kv=True))
+            )
+            usage = Usage(scheduler, lambda: now)
+            with mock.patch.object(usage, "_count", count):
+                self.assertTrue(usage.is_due)
+                usage.step_begins(counts=True)
+            now = takes + 0.99 * period
+            self.assertFalse(usage.is_due)
+            now = takes + period
+            self.assertTrue(usage.is_due)
 
 
 class Steps(_Caches):

@@ -344,6 +344,8 @@ Its engine, scheduler and model runner, overlapped, against transformers,
   [test_sglang_hicache]
 – evicted by fsctl and brought back by a request; daemon and scheduler killed
   [test_sglang_evict]
+– its memory released and taken back by SGLang's own calls, weights and KV at once
+  or apart, or by a request [test_sglang_release]
 – two replicas on two GPUs, of which one drops its weights and reads the
   other's [test_sglang_drop]
 – beside a vLLM in one pool, killed [test_sglang_vllm]

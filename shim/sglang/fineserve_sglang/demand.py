@@ -79,6 +79,7 @@ class Demand:
             running(scheduler)
             or scheduler.waiting_queue
             or scheduler.chunked_req is not None
+            or scheduler.grammar_manager.has_waiting_grammars()
         )
 
     def pages(self) -> int:

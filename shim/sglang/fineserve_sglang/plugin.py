@@ -33,6 +33,9 @@ def register() -> None:
     """
     if not kv_abi.preloaded() or not kv_abi.view_is_wanted():
         return
+    from fineserve_sglang import memory_saver
+
+    _register(memory_saver.in_every_process())
     if _SCHEDULER not in sys.modules:
         return
     shim = kv_abi.Shim()
@@ -68,7 +71,7 @@ def leases_of(scheduler: Any) -> Any:
 def _hooks(shim: kv_abi.Shim) -> list[tuple[str, Any]]:
     """Returns the classes that are replaced and the functions that are
     wrapped."""
-    from fineserve_sglang import allocators, view, weights
+    from fineserve_sglang import allocators, memory_saver, view, weights
 
     its_view = view.View(shim)
     parameters = weights.Parameters(shim) if kv_abi.may_be_evicted() else None
@@ -94,6 +97,7 @@ def _hooks(shim: kv_abi.Shim) -> list[tuple[str, Any]]:
         *_allocation(its_view),
         *_event_loop(its_view, parameters),
         *(parameters.hooks() if parameters else ()),
+        *memory_saver.hooks(shim, leases_of),
     ]
     its_view.needs([target for target, _ in hooks])
     return hooks
@@ -175,6 +179,8 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
 
 
 def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
+    from sglang.srt.managers.utils import is_health_check_generate_req
+
     scheduler = f"{_SCHEDULER}.Scheduler"
 
     def construct(
@@ -195,6 +201,19 @@ def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
         received = original(self, *args, **kwargs)
         leases_of(self).step_begins()
         return its_view.ranks.passed_on(received)
+
+    def process_input_requests(
+        original: Callable[..., Any], self: Any, requests: list[Any]
+    ) -> Any:
+        # An engine that is away is healthy. Checks must not bring it back.
+        if leases_of(self).is_away:
+            checks = [r for r in requests if is_health_check_generate_req(r)]
+            requests = [r for r in requests if r not in checks]
+            for check in checks:
+                origin = getattr(check, "http_worker_ipc", None)
+                self.return_health_check_ipcs.append(origin)
+                self.maybe_send_health_check_signal()
+        return original(self, requests)
 
     def flush_cache(
         original: Callable[..., bool], self: Any, *args: Any, **kwargs: Any
@@ -228,6 +247,7 @@ def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
     return [
         (f"{scheduler}.__init__", construct),
         (f"{scheduler}.ingest_requests", ingest_requests),
+        (f"{scheduler}.process_input_requests", process_input_requests),
         (f"{scheduler}.flush_cache", flush_cache),
         (
             f"{_SCHEDULER}_components.request_receiver."

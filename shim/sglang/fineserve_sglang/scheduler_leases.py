@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from fineserve_vllm.grants import has_left, wait_until_back
-from fineserve_vllm.kv_abi import Presence
+from fineserve_vllm.kv_abi import KvError, Presence
+from fineserve_vllm.log import logger
 
 from fineserve_sglang.allocators import leased_part
 from fineserve_sglang.demand import Demand
 from fineserve_sglang.ranks import Ranks, Turn
 from fineserve_sglang.usage import Usage
+
+_log = logger(__name__)
+
+_RETRY_S = 1.0  # between tries to take the KV cache back
+_LOOK_S = 0.005  # between looks at whether the daemon asks
 
 
 @dataclasses.dataclass
@@ -45,14 +54,18 @@ class SchedulerLeases:
     """
 
     def __init__(
-        self, scheduler: Any, ranks: Ranks, tokens_ahead: int = 0
+        self,
+        scheduler: Any,
+        ranks: Ranks,
+        tokens_ahead: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.counters = Counters()
         self._scheduler = scheduler
         self._allocator = leased_part(scheduler.token_to_kv_pool_allocator)
         self._leased = self._allocator.leased
         self._demand = Demand(scheduler, tokens_ahead)
-        self._usage = Usage(scheduler)
+        self._usage = Usage(scheduler, clock)
         self._ranks = ranks
         ranks.begin_with(self._look)
         if scheduler.is_hybrid_ssm:
@@ -61,6 +74,11 @@ class SchedulerLeases:
                 object.__setattr__(book, "req_to_token_pool", pool)
         self._wanted = -1
         self._capacity = -1
+        self._clock = clock
+        # True once release() has given up the KV cache, until it is back.
+        self._released = False
+        self._resumes = False  # resume() was called since
+        self._resume_at = 0.0
 
     @property
     def is_away(self) -> bool:
@@ -100,32 +118,103 @@ class SchedulerLeases:
         has asked it to and there is nothing to do; comes back when there are
         requests, or when the memory is back."""
         grants = self._leased.grants
-        if self._leased.away:
-            if self._demand.has_requests():
+        if self._released:
+            self._resume_if_due()
+        elif self._leased.away:
+            if self._is_needed():
                 wait_until_back(grants)
-            if grants.presence == Presence.AWAY:
-                return False
-            self._leased.away = False
-            self._allocator.leases_ended()
-            grants.came_back()  # at once: it has no ranks
-            self._wanted = -1
-        elif grants.presence == Presence.ASKED_TO_LEAVE and self._may_leave():
-            self._leased.away = self._leave()
+            if grants.presence != Presence.AWAY:
+                grants.came_back()  # at once: it has no ranks
+                self._is_back()
+        elif self._may_leave() and not self._demand.has_requests():
+            self._leave_if_asked()
         return not self._leased.away
+
+    def _is_needed(self) -> bool:
+        """Returns True if there are requests, and the engine is not paused."""
+        return self._demand.has_requests() and not self._scheduler._engine_paused
+
+    def release(self, leave: Callable[[], None] | None) -> bool:
+        """Gives up the KV cache until resume(), or until a request of an engine
+        that is not paused needs it. `leave` has the daemon move the rest of the
+        memory to the host, too; if that fails, only the KV cache is given up.
+        Returns False, with nothing changed, if a request has pages or the
+        engine spans GPUs."""
+        if self._ranks.are_several:
+            _log.warning("FineServe: an engine that spans GPUs releases none")
+            return False
+        if not self._leased.away and not self._may_leave():
+            _log.warning("FineServe: no memory is released: it has requests")
+            return False
+        if leave:
+            self._leave_by(leave)
+        if not self._leased.away:
+            self._clear()
+            self._leased.grants.suspend()
+            self._released = True
+            self._resumes = False
+            self._is_gone()
+        return True
+
+    def _leave_by(self, leave: Callable[[], None]) -> None:
+        """Calls `leave` in a thread of its own, since the daemon asks this one."""
+        with ThreadPoolExecutor(1) as threads:
+            left = threads.submit(leave)
+            while not left.done():
+                if not self._leased.away:
+                    self._leave_if_asked()
+                wait([left], _LOOK_S)
+        error = left.exception()
+        if error is not None and not isinstance(error, KvError):
+            raise error
+        if error is not None:
+            _log.warning("%s: the weights stay on the GPU", error)
+
+    def _leave_if_asked(self) -> None:
+        grants = self._leased.grants
+        if grants.presence == Presence.ASKED_TO_LEAVE:
+            self._clear()
+            if has_left(grants.leave):
+                self._is_gone()
+
+    def resume(self) -> None:
+        """Takes the KV cache back, in one of the next steps if others have been
+        promised its room."""
+        self._resumes = True
+        if self._released:
+            self._resume_if_due()
+
+    def _resume_if_due(self) -> None:
+        now = self._clock()
+        if now < self._resume_at or not (self._resumes or self._is_needed()):
+            return
+        try:
+            self._leased.grants.resume()
+        except KvError as error:
+            self._resume_at = now + _RETRY_S
+            _log.warning("%s: the KV cache is not back yet", error)
+            return
+        self._released = False
+        self._is_back()
+
+    def _is_gone(self) -> None:
+        """The KV cache is gone: SGLang finds no page free, and so lets no
+        request in, until slabs are leased again."""
+        self._leased.away = True
+        self._allocator.leases_ended()
+        self._tell_capacity()
+
+    def _is_back(self) -> None:
+        self._leased.away = False
+        self._wanted = -1
 
     def _may_leave(self) -> bool:
         """Returns True if no request has a page and no step is under way."""
-        return not (
-            self._demand.has_requests()
-            or self._leased.fence.in_flight
-            or self._used_pages()
-        )
+        return not (self._leased.fence.in_flight or self._used_pages())
 
-    def _leave(self) -> bool:
-        """Clears the radix cache, and leaves; returns True if the engine has
-        left. Until the engine is back, SGLang's books show all leased pages as
-        free: no request asks for pages, and the books divide by their
-        number."""
+    def _clear(self) -> None:
+        """Clears the radix cache, and returns the slabs that were asked
+        back."""
         # Everything that needs the device comes first: such calls would block
         # once the engine has left.
         self._scheduler.tree_cache.reset()
@@ -135,8 +224,6 @@ class SchedulerLeases:
             self.counters.returned += 1
             self._usage.returned(index)
         self._usage.step_begins(counts=False)  # no page is in use
-        self._tell_capacity()
-        return has_left(self._leased.grants.leave)
 
     def _used_pages(self) -> int:
         """Pages that requests have."""

@@ -23,7 +23,6 @@ _REFUSED = {
     "enable_streaming_session": "--enable-streaming-session",
     "radix_cache_backend": "--radix-cache-backend",
     "enable_kv_cache_sharding": "--enable-kv-cache-sharding",
-    "enable_memory_saver": "--enable-memory-saver",
     "enable_pdmux": "--enable-pdmux",
     "prefill_only_disable_kv_cache": "--prefill-only-disable-kv-cache",
     "enable_multi_layer_eagle": "--enable-multi-layer-eagle",
@@ -98,6 +97,8 @@ def _refuse_with_ranks(server_args: Any) -> None:
             server_args.enable_lora_overlap_loading,
             "--enable-lora-overlap-loading",
         ),
+        # An engine that spans GPUs cannot leave them.
+        (server_args.enable_memory_saver, "--enable-memory-saver"),
         (
             stages and server_args.speculative_algorithm,
             "--speculative-algorithm",

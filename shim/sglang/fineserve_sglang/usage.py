@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,8 @@ from fineserve_sglang.demand import running
 # The counts are hints. The daemon reads them when it asks for slabs back, and
 # fsctl whenever it runs.
 _PERIOD_S = 0.05
+# The most of the scheduler's time that counting and sorting may take.
+_SHARE = 0.01
 
 
 class Usage:
@@ -26,7 +27,7 @@ class Usage:
     """
 
     def __init__(
-        self, scheduler: Any, clock: Callable[[], float] = time.monotonic
+        self, scheduler: Any, clock: Callable[[], float]
     ) -> None:
         self._scheduler = scheduler
         self._allocator = leased_part(scheduler.token_to_kv_pool_allocator)
@@ -52,11 +53,13 @@ class Usage:
             return
         if not counts:
             return
-        self._due = self._clock() + _PERIOD_S
+        began = self._clock()
         if self._counts is not None and self._arrived.query():
             self._publish(dict(enumerate(self._counts.tolist())))
         self._allocator.fill_densest_first()
         self._count(requests)
+        now = self._clock()
+        self._due = now + max(_PERIOD_S, (now - began) / _SHARE)
 
     def returned(self, index: int) -> None:
         if self._published.pop(index, 0):

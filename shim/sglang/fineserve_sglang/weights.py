@@ -24,6 +24,7 @@ _WRITE_NO_PARAMETERS = frozenset({
     "CloseSessionReqInput",
     "ConfigureLoggingReq",
     "ContinueGenerationReqInput",
+    "ExpertDistributionReq",
     "FlushCacheReqInput",
     "FreezeGCReq",
     "GetInternalStateReq",
@@ -32,10 +33,15 @@ _WRITE_NO_PARAMETERS = frozenset({
     "OpenSessionReqInput",
     "PauseGenerationReqInput",
     "ProfileReq",
+    "ReleaseMemoryOccupationReqInput",
+    "ResumeMemoryOccupationReqInput",
+    "SetInternalStateReq",
     "ShutdownReq",
+    "SlowDownReqInput",
     "TokenizedEmbeddingReqInput",
     "TokenizedGenerateReqInput",
     "UnloadLoRAAdapterReqInput",
+    "UpdateWeightVersionReqInput",
 })
 
 

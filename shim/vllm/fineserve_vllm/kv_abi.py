@@ -171,6 +171,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "fs_kv_resume": (_int, ()),
     "fs_kv_leave": (_int, ()),
     "fs_kv_come_back": (_int, (_int,)),
+    "fs_leave_gpu": (_int, (_int,)),
+    "fs_return_to_gpu": (_int, (_int,)),
     "fs_kv_slab_blocks": (_int, (_u32, _P(_u64), _P(_u64))),
     "fs_kv_read_rank": (_int, (_P(Rank),)),
     "fs_kv_join_ranks": (_int, (_P(Rank), _u32, _P(Geometry))),
@@ -267,6 +269,12 @@ class Shim:
         """Returns True once the process's memory is on the GPU."""
         result: int = self._f["fs_kv_come_back"](timeout_ms)
         return result > 0
+
+    def leave_gpu(self, timeout_ms: int) -> None:
+        self._call("fs_leave_gpu", timeout_ms)
+
+    def return_to_gpu(self, timeout_ms: int) -> None:
+        self._call("fs_return_to_gpu", timeout_ms)
 
     def rank(self) -> bytes:
         """Returns the bytes with which another process joins this process's

@@ -242,6 +242,36 @@ TEST_F(EvictionTest, EngineThatWaitsOnlyAfterItWasAskedIsWokenAtOnce) {
   EXPECT_EQ(fsctl->Wait(), 0) << fsctl->Stderr();
 }
 
+TEST_F(EvictionTest, EngineLeavesAndReturnsWhenItAsks) {
+  auto daemon = StartDaemon();
+  const auto chat = StartEvictable("chat");
+  const auto other = StartEngine("4MiB", {"--seed", "22"});
+  const auto evicted = [&] {
+    return JsonAt(Fsctl({"explain", std::to_string(chat->pid()), "--json"}).out,
+                  "/evicted_bytes");
+  };
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(chat->Ask("return 60000"), "ok") << "it is here";
+    EXPECT_EQ(chat->Ask("leave 60000"), "ok");
+    EXPECT_EQ(chat->Ask("leave 60000"), "ok");
+    EXPECT_EQ(evicted(), std::to_string(kResidentBytes));
+    EXPECT_EQ(chat->Ask("return 60000"), "ok");
+    EXPECT_EQ(evicted(), "0");
+    EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+    daemon->EndBy(SIGKILL);
+    daemon = StartDaemon();
+  }
+  EXPECT_THAT(chat->Ask("leave -1"), HasSubstr("negative"));
+  EXPECT_THAT(other->Ask("leave 60000"), HasSubstr("FINESERVE_EVICT=auto"));
+  ASSERT_THAT(chat->Ask("stall"), HasSubstr("ok"));
+  EXPECT_THAT(chat->Ask("leave 60000"),
+              HasSubstr("its work on the GPU did not end within"));
+  ASSERT_THAT(chat->Ask("resume"), HasSubstr("ok"));
+  daemon->EndBy(SIGKILL);
+  EXPECT_THAT(chat->Ask("leave 60000"), HasSubstr("there is no daemon"));
+  EXPECT_THAT(chat->Ask("verify"), HasSubstr("ok verified"));
+}
+
 TEST_F(EvictionTest, EngineWithWorkThatDoesNotEndStaysAndGoesOn) {
   const auto daemon = StartDaemon();
   const auto chat = StartEvictable("chat");

@@ -12,7 +12,7 @@ constexpr char kMore[] =
     "  workspace |\n"
     "  share ADDRESS | open HANDLE | close ADDRESS | range ADDRESS |\n"
     "  poke ADDRESS VALUE | peek ADDRESS | drop ADDRESS | device N |\n"
-    "  freeze | thaw MS | weights SEED | weight N |\n"
+    "  freeze | thaw MS | weights SEED | weight N | leave MS | return MS |\n"
     "  wait stream|context|event | ask stream|event | last | exit\n"
     "\n"
     "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no memory for KV\n";

@@ -335,6 +335,11 @@ void Workspace(EngineMemory& memory, const std::string& bytes) {
          static_cast<uint64_t>(memory.workspace()));
 }
 
+int Move(bool leaves, int timeout_ms) {
+  if (fs_leave_gpu == nullptr) return -1;
+  return leaves ? fs_leave_gpu(timeout_ms) : fs_return_to_gpu(timeout_ms);
+}
+
 void PrintSaid(int result) {
   if (result == 0) {
     puts("ok");
@@ -390,6 +395,9 @@ void Obey(EngineMemory& memory, const std::string& line) {
   if (command == "freeze") return PrintSaid(memory.FreezeWeights());
   if (command == "thaw") {
     return PrintSaid(EngineMemory::ThawWeights(atoi(argument.c_str())));
+  }
+  if (command == "leave" || command == "return") {
+    return PrintSaid(Move(command == "leave", atoi(argument.c_str())));
   }
   if (command == "weights") return RewriteWeights(memory, argument);
   if (command == "weight") return Weight(memory, argument);

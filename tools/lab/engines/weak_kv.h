@@ -22,6 +22,8 @@
 #pragma weak fs_kv_free
 #pragma weak fs_kv_set_watermark
 #pragma weak fs_kv_read_stats
+#pragma weak fs_leave_gpu
+#pragma weak fs_return_to_gpu
 #pragma weak fs_weights_freeze
 #pragma weak fs_weights_thaw
 
