@@ -76,7 +76,8 @@ _ROWS = (
     (
         "sleep mode",
         "yes",
-        "levels 1 and 2, on one GPU or several; refused with offloading",
+        "levels 1 and 2, on one GPU or several; refused with offloading; "
+        "SGLang's release_memory_occupation, on one GPU",
     ),
     (
         "offloading to the host",
