@@ -4,6 +4,7 @@ a device (label sglang)."""
 from __future__ import annotations
 
 import pickle
+import threading
 import unittest
 from array import array
 from types import SimpleNamespace
@@ -810,11 +811,17 @@ class Released(_Caches):
 
     def leave(self, grants: Any) -> Any:
         """Returns what has the daemon ask, and waits until it has left."""
+        left = threading.Event()
+
+        def leaves() -> None:
+            InMemoryGrants.leave(grants)
+            left.set()
 
         def leave() -> None:
+            grants.leave = leaves
             grants.presence = Presence.ASKED_TO_LEAVE
-            while grants.presence != Presence.AWAY:
-                pass
+            if not left.wait(30):
+                raise KvError("fs_leave_gpu", Error.REFUSED, "it stays")
 
         return leave
 
