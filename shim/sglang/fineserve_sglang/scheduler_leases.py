@@ -126,8 +126,12 @@ class SchedulerLeases:
             if grants.presence != Presence.AWAY:
                 grants.came_back()  # at once: it has no ranks
                 self._is_back()
-        elif self._may_leave() and not self._demand.has_requests():
-            self._leave_if_asked()
+        elif (
+            grants.presence == Presence.ASKED_TO_LEAVE
+            and self._may_leave()
+            and not self._demand.has_requests()
+        ):
+            self._leave()
         return not self._leased.away
 
     def _is_needed(self) -> bool:
@@ -161,8 +165,9 @@ class SchedulerLeases:
         with ThreadPoolExecutor(1) as threads:
             left = threads.submit(leave)
             while not left.done():
-                if not self._leased.away:
-                    self._leave_if_asked()
+                presence = self._leased.grants.presence
+                if presence == Presence.ASKED_TO_LEAVE:
+                    self._leave()
                 wait([left], _LOOK_S)
         error = left.exception()
         if error is not None and not isinstance(error, KvError):
@@ -170,12 +175,10 @@ class SchedulerLeases:
         if error is not None:
             _log.warning("%s: the weights stay on the GPU", error)
 
-    def _leave_if_asked(self) -> None:
-        grants = self._leased.grants
-        if grants.presence == Presence.ASKED_TO_LEAVE:
-            self._clear()
-            if has_left(grants.leave):
-                self._is_gone()
+    def _leave(self) -> None:
+        self._clear()
+        if has_left(self._leased.grants.leave):
+            self._is_gone()
 
     def resume(self) -> None:
         """Takes the KV cache back, in one of the next steps if others have been
