@@ -197,7 +197,7 @@ int Mover::AskFor(Place to, int timeout_ms) {
          !is_known_.load(std::memory_order_relaxed)) {
     nanosleep(&kKnownPause, nullptr);
   }
-  auto request = abi::MakeMessage<abi::MoveRequest>(2);
+  auto request = abi::MakeMessage<abi::MoveRequest>(1);
   request.engine_id = link.engine_id();
   request.to = to;
   uint8_t gpu[16];

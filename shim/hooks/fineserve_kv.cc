@@ -73,10 +73,6 @@ int NullArgument(const char* name) {
   return KvError(FS_INVALID, "%s is null", name);
 }
 
-int NegativeTimeout(int timeout_ms) {
-  return KvError(FS_INVALID, "timeout_ms is %d, which is negative", timeout_ms);
-}
-
 template <typename Struct>
 int CheckBytes(const char* name, const Struct* s) {
   if (s == nullptr) return NullArgument(name);
@@ -222,9 +218,7 @@ FINESERVE_EXPORT int fs_kv_leave(void) {
 }
 
 FINESERVE_EXPORT int fs_kv_come_back(int timeout_ms) {
-  if (timeout_ms < 0) {
-    return -NegativeTimeout(timeout_ms);
-  }
+  if (timeout_ms < 0) return -NegativeTimeout(timeout_ms);
   if (!JoinsRanks()) LeaveFormerPool();
   g_presence.Ring();
   return g_presence.WaitWhileAway(static_cast<uint64_t>(timeout_ms)) ? 1 : 0;

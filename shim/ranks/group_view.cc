@@ -285,10 +285,7 @@ bool GroupView::Untold() const {
 
 int GroupView::Wait(int timeout_ms) {
   if (!in_use()) return -NoGroup();
-  if (timeout_ms < 0) {
-    return -KvError(FS_INVALID, "timeout_ms is %d, which is negative",
-                    timeout_ms);
-  }
+  if (timeout_ms < 0) return -NegativeTimeout(timeout_ms);
   const uint32_t wakes = wakes_.load(std::memory_order_relaxed);
   {
     const MutexLock lock(&mutex_);

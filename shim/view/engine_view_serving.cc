@@ -17,10 +17,7 @@ int NotActive() {
 }  // namespace
 
 int EngineView::Wait(const Driver& real, int timeout_ms) {
-  if (timeout_ms < 0) {
-    return -KvError(FS_INVALID, "timeout_ms is %d, which is negative",
-                    timeout_ms);
-  }
+  if (timeout_ms < 0) return -NegativeTimeout(timeout_ms);
   const uint64_t deadline = NowMs() + static_cast<uint64_t>(timeout_ms);
   Pause pause;
   uint64_t epoch = 0;

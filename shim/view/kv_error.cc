@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "shim/fineserve_kv.h"
+
 namespace fineserve::shim {
 namespace {
 
@@ -16,6 +18,10 @@ int KvError(int code, const char* format, ...) {
   vsnprintf(t_text, sizeof(t_text), format, args);
   va_end(args);
   return code;
+}
+
+int NegativeTimeout(int timeout_ms) {
+  return KvError(FS_INVALID, "timeout_ms is %d, which is negative", timeout_ms);
 }
 
 const char* KvErrorText() { return t_text; }

@@ -8,6 +8,9 @@ namespace fineserve::shim {
 int KvError(int code, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 
+// The error of a timeout below zero.
+int NegativeTimeout(int timeout_ms);
+
 // Returns the last text; "" if there was no error.
 const char* KvErrorText();
 

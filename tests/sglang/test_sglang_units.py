@@ -429,6 +429,16 @@ class _Caches(_Allocators):
             pool_stats_observer=SimpleNamespace(),
         )
 
+    def wait_for(self, scheduler: Any) -> None:
+        """Has a request wait."""
+        scheduler.waiting_queue.append(
+            SimpleNamespace(
+                origin_input_ids=[1] * 4,
+                output_ids=[],
+                sampling_params=SimpleNamespace(max_new_tokens=4),
+            )
+        )
+
     def match(self, cache: LeasedRadixCache, end: int) -> Any:
         key = self.text(cache.token_to_kv_pool_allocator, end)
         return cache.match_prefix(MatchPrefixParams(key=key))
@@ -662,12 +672,7 @@ class Leaving(_Caches):
             self.assertTrue(leases.is_away)
             leases.step_begins()
             self.assertEqual(grants.asked_to_come_back, 0)
-            request = SimpleNamespace(
-                origin_input_ids=[1] * 4,
-                output_ids=[],
-                sampling_params=SimpleNamespace(max_new_tokens=4),
-            )
-            scheduler.waiting_queue.append(request)
+            self.wait_for(scheduler)
             leases.step_begins()
             self.assertEqual(grants.asked_to_come_back, 1)
             self.assertEqual(allocator.available_size(), 0)
@@ -725,15 +730,6 @@ class Released(_Caches):
         self.grants = [one.leased.grants for one in self.each]
         for leases in self.leases:
             leases.step_begins()
-
-    def wait_for(self, scheduler: Any) -> None:
-        scheduler.waiting_queue.append(
-            SimpleNamespace(
-                origin_input_ids=[1] * 4,
-                output_ids=[],
-                sampling_params=SimpleNamespace(max_new_tokens=4),
-            )
-        )
 
     def each_one(self) -> Any:
         return zip(self.schedulers, self.leases, self.grants)

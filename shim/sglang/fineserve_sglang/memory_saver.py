@@ -36,9 +36,7 @@ def in_every_process() -> list[Hook]:
     return [(f"{_ADAPTER}._TorchMemorySaverAdapterReal", nothing)]
 
 
-def hooks(
-    shim: kv_abi.Shim, leases_of: Callable[[Any], Any]
-) -> list[Hook]:
+def hooks(shim: kv_abi.Shim, leases_of: Callable[[Any], Any]) -> list[Hook]:
     """Returns the hooks for a scheduler. `leases_of`: from a scheduler to its
     SchedulerLeases."""
     from sglang.srt.constants import (

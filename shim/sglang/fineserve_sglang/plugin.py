@@ -206,14 +206,17 @@ def _event_loop(its_view: Any, parameters: Any) -> list[tuple[str, Any]]:
         original: Callable[..., Any], self: Any, requests: list[Any]
     ) -> Any:
         # An engine that is away is healthy. Checks must not bring it back.
-        if leases_of(self).is_away:
-            checks = [r for r in requests if is_health_check_generate_req(r)]
-            requests = [r for r in requests if r not in checks]
-            for check in checks:
-                origin = getattr(check, "http_worker_ipc", None)
+        if not leases_of(self).is_away:
+            return original(self, requests)
+        others = []
+        for request in requests:
+            if is_health_check_generate_req(request):
+                origin = getattr(request, "http_worker_ipc", None)
                 self.return_health_check_ipcs.append(origin)
                 self.maybe_send_health_check_signal()
-        return original(self, requests)
+            else:
+                others.append(request)
+        return original(self, others)
 
     def flush_cache(
         original: Callable[..., bool], self: Any, *args: Any, **kwargs: Any

@@ -169,10 +169,9 @@ class SchedulerLeases:
                 if presence == Presence.ASKED_TO_LEAVE:
                     self._leave()
                 wait([left], _LOOK_S)
-        error = left.exception()
-        if error is not None and not isinstance(error, KvError):
-            raise error
-        if error is not None:
+        try:
+            left.result()
+        except KvError as error:
             _log.warning("%s: the weights stay on the GPU", error)
 
     def _leave(self) -> None:
@@ -183,8 +182,8 @@ class SchedulerLeases:
     def resume(self) -> None:
         """Takes the KV cache back, in one of the next steps if others have been
         promised its room."""
-        self._resumes = True
         if self._released:
+            self._resumes = True
             self._resume_if_due()
 
     def _resume_if_due(self) -> None:

@@ -26,9 +26,7 @@ class Usage:
     Confined to the scheduler's thread.
     """
 
-    def __init__(
-        self, scheduler: Any, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, scheduler: Any, clock: Callable[[], float]) -> None:
         self._scheduler = scheduler
         self._allocator = leased_part(scheduler.token_to_kv_pool_allocator)
         self._leased = self._allocator.leased
