@@ -48,7 +48,7 @@ constexpr int kListenMs = 60'000;     // between looks at a silent socket
 constexpr int kSizesMs = 1'000;       // between looks at what can leave
 constexpr int kOwnDaemonMs = 500;     // between looks for this GPU's daemon
 constexpr int kLenderMs = 100;  // between looks at whose parameters it reads
-constexpr timespec kKnownPause = {0, 5'000'000};  // between looks at is_known_
+constexpr timespec kKnownPause = {0, 5'000'000};  // between looks at known_to_
 constexpr timespec kConnectPause = {0,
                                     200'000'000};  // between tries to connect
 
@@ -90,12 +90,12 @@ void Mover::Serve() {
   report_.can_rest = 1;
   for (;;) {
     g_presence.OpenBell();
-    if (Connect()) {
+    if (const uint64_t epoch = Connect(); epoch != 0) {
       alone_since_ms_ = 0;
       bool goes_on = Report();
-      is_known_.store(goes_on, std::memory_order_relaxed);
+      if (goes_on) known_to_.store(epoch, std::memory_order_relaxed);
       while (goes_on) goes_on = AwaitOrder() && Report();
-      is_known_.store(false, std::memory_order_relaxed);
+      known_to_.store(0, std::memory_order_relaxed);
       SayThatNoneOrders();
     }
     orders().Close();
@@ -151,7 +151,7 @@ Seat Mover::FindSeat() {
 
 // Connects this process to the daemon that gives it orders. A rank takes orders
 // even without its own GPU's daemon.
-bool Mover::Connect() {
+uint64_t Mover::Connect() {
   seat_ = FindSeat();
   if (seat_ == Seat::kWhole) return ConnectOwn();
   if (seat_ == Seat::kRank && socket_.Get() < 0) ConnectOwn();
@@ -164,14 +164,15 @@ bool Mover::Connect() {
 
 // Connects to this GPU's daemon. The process must be a member first, because
 // its link finds the successor of a lost daemon.
-bool Mover::ConnectOwn() {
+uint64_t Mover::ConnectOwn() {
   DaemonLink& link = JoinedLink();
   uint8_t gpu[16];
   char name[abi::kNameBytes];
   link.CopyIdentity(gpu, name);
   sequence_ = 0;
-  return link.state() == abi::LinkState::kConnected &&
-         Greet(&socket_, abi::Role::kMover, gpu, name);
+  return link.state() == abi::LinkState::kConnected
+             ? Greet(&socket_, abi::Role::kMover, gpu, name)
+             : 0;
 }
 
 // Has the link look for the successor of a lost daemon.
@@ -190,13 +191,14 @@ DaemonLink& Mover::JoinedLink() {
 
 int Mover::AskFor(Place to, int timeout_ms) {
   const uint64_t until_ms = NowMs() + static_cast<uint64_t>(timeout_ms);
-  DaemonLink& link = JoinedLink();
+  // The next daemon may be just starting, and does not know yet where this
+  // process's memory is.
   const uint64_t known_until_ms = std::min(until_ms, NowMs() + kAnswerMs);
-  while (link.state() == abi::LinkState::kConnected &&
-         NowMs() < known_until_ms &&
-         !is_known_.load(std::memory_order_relaxed)) {
+  while (!JoinedLink().IsJoinedTo(known_to_.load(std::memory_order_relaxed)) &&
+         NowMs() < known_until_ms) {
     nanosleep(&kKnownPause, nullptr);
   }
+  DaemonLink& link = redirector_->link();
   auto request = abi::MakeMessage<abi::MoveRequest>(1);
   request.engine_id = link.engine_id();
   request.to = to;
@@ -205,7 +207,7 @@ int Mover::AskFor(Place to, int timeout_ms) {
   link.CopyIdentity(gpu, name);
   CheckedDescriptor socket;
   if (request.engine_id == 0 ||
-      !Greet(&socket, abi::Role::kObserver, gpu, name) ||
+      !link.IsJoinedTo(Greet(&socket, abi::Role::kObserver, gpu, name)) ||
       abi::Send(socket.Get(), request) != 0) {
     return KvError(FS_NO_DAEMON, "there is no daemon that could move it");
   }
@@ -226,9 +228,9 @@ int Mover::AskFor(Place to, int timeout_ms) {
              : KvError(FS_REFUSED, "the daemon is of another release");
 }
 
-bool Mover::Greet(CheckedDescriptor* socket, abi::Role role,
-                  const uint8_t (&gpu)[16],
-                  const char (&name)[abi::kNameBytes]) {
+uint64_t Mover::Greet(CheckedDescriptor* socket, abi::Role role,
+                      const uint8_t (&gpu)[16],
+                      const char (&name)[abi::kNameBytes]) {
   auto hello = abi::MakeMessage<abi::Hello>(0);
   hello.role = role;
   hello.pid = static_cast<uint32_t>(getpid());
@@ -237,18 +239,19 @@ bool Mover::Greet(CheckedDescriptor* socket, abi::Role role,
   char folder[abi::kPathBytes], path[abi::kPathBytes];
   char why[256];
   if (!abi::RuntimeFolder(folder) || !abi::SocketPath(folder, gpu, path)) {
-    return false;
+    return 0;
   }
   const int fd = ConnectTo(path, kAnswerMs, why, sizeof(why));
-  if (fd < 0) return false;
+  if (fd < 0) return 0;
   socket->Adopt(fd);
   abi::Received received;
   abi::Welcome welcome;
   const bool joined = abi::Send(fd, hello) == 0 &&
                       WaitReadable(fd, kAnswerMs) == 0 &&
                       received.ReceiveFrom(fd) == 0 && received.As(&welcome);
-  if (!joined) socket->Close();
-  return joined;
+  if (joined) return welcome.epoch;
+  socket->Close();
+  return 0;
 }
 
 // Counts all memory as pinned if the gate can never close.
@@ -331,7 +334,7 @@ void Mover::TendOwn(bool is_readable) {
       (received.ReceiveFrom(socket_.Get()) != 0 || !NoteNeed(received))) {
     socket_.Close();
   }
-  if (socket_.Get() < 0 && ConnectOwn()) {
+  if (socket_.Get() < 0 && ConnectOwn() != 0) {
     SendReport(&socket_, Seat::kLed, &sequence_);
   }
 }

@@ -90,11 +90,13 @@ class Mover {
   static void* Run(void* mover);
   void Serve();
   abi::Seat FindSeat();
-  bool Connect();
-  bool ConnectOwn();
+  // These three return the epoch of the daemon that has welcomed this process,
+  // or 0.
+  uint64_t Connect();
+  uint64_t ConnectOwn();
+  uint64_t Greet(CheckedDescriptor* socket, abi::Role role,
+                 const uint8_t (&gpu)[16], const char (&name)[abi::kNameBytes]);
   DaemonLink& JoinedLink();
-  bool Greet(CheckedDescriptor* socket, abi::Role role,
-             const uint8_t (&gpu)[16], const char (&name)[abi::kNameBytes]);
   ResidentSum Sizes() const;
   bool Report(abi::Need need = abi::Need::kNone);
   bool PassOnRoomNeed();
@@ -167,8 +169,9 @@ class Mover {
   CheckedDescriptor orders_;
   // From the store: the inventory of this process's copies, then its files.
   CheckedDescriptor kept_[1 + abi::kMostStoreFiles];
-  // True while the daemon that orders knows where this process's memory is.
-  std::atomic<bool> is_known_{false};
+  // Epoch of the daemon that orders, while it knows where this process's memory
+  // is; otherwise 0.
+  std::atomic<uint64_t> known_to_{0};
   Mutex turn_;  // held while an order is carried out
   bool stopped_ FINESERVE_GUARDED_BY(turn_) = false;
   // The thread's own.
