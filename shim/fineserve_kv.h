@@ -264,12 +264,13 @@ int fs_kv_come_back(int timeout_ms);
 /* Has the daemon move the memory of this process's engine to the host, or back
  * to the GPU, as fsctl evict and fsctl activate do, and waits until it is
  * there. A view that is active is asked to leave, too, so the thread that runs
- * its block pool must go on meanwhile; one that is suspended stays so. A call
- * to the driver that needs the memory brings it back as well. FS_OK if it is
- * there already; FS_INVALID for a negative timeout; FS_STATE without
- * FINESERVE_EVICT=auto, or if it takes longer, and then goes on; FS_NO_DAEMON;
- * FS_REFUSED if the daemon or the engine cannot, or, on several GPUs, if this
- * is not the first rank. Any thread. */
+ * its block pool must go on during the call; one that is suspended stays so. A
+ * call to the driver that needs the memory brings it back as well. FS_OK if it
+ * is there already; FS_INVALID for a negative timeout; FS_STATE without
+ * FINESERVE_EVICT=auto, or if it takes longer, and then goes on; FS_NO_DAEMON
+ * if there is none, and none comes within 10 s; FS_REFUSED if the daemon or the
+ * engine cannot, or, on several GPUs, if this is not the first rank. Any
+ * thread. */
 int fs_leave_gpu(int timeout_ms);
 int fs_return_to_gpu(int timeout_ms);
 

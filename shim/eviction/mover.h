@@ -89,6 +89,33 @@ class Mover {
   };
   static void* Run(void* mover);
   void Serve();
+  bool AwaitOrder();
+  template <typename Act>
+  void Obey(uint32_t order, Act act);
+  bool MoveTo(abi::Place to);
+  bool ComeToRest(const Driver& real);
+  bool ComeToRestAsOneOfMany(const Driver& real);
+  bool CanClose();
+  bool CloseGate(const Driver& real);
+  bool Leave(const Driver& real);
+  bool ComeBack(const Driver& real);
+  bool GoOn(const Driver& real);
+  void HelpAlone();
+  void EndIfLost();
+  bool LeaveView(const Driver& real);
+  bool AwaitLeave();
+  bool AwaitLeaveAsRank();
+  bool ResumeView(const Driver& real);
+  bool SuspendView(const Driver& real);
+  void UndoAfterFailure(const Driver& real, bool (Mover::*undo)(const Driver&));
+  bool ReturnToView(const Driver& real);
+  // True if the process works on the GPU, with its own parameters or another
+  // process's.
+  bool IsHere() const {
+    return report_.place == abi::Place::kGpu ||
+           report_.place == abi::Place::kDropped;
+  }
+  // mover_orders.cc
   abi::Seat FindSeat();
   // These three return the epoch of the daemon that has welcomed this process,
   // or 0.
@@ -108,40 +135,17 @@ class Mover {
   }
   void TendOwn(bool is_readable);
   bool NoteNeed(const abi::Received& received);
-  bool AwaitOrder();
   bool WaitForOrder(int fd);
-  void HelpAlone();
-  template <typename Act>
-  void Obey(uint32_t order, Act act);
-  bool MoveTo(abi::Place to);
-  bool ComeToRest(const Driver& real);
-  bool ComeToRestAsOneOfMany(const Driver& real);
-  bool CanClose();
-  bool CloseGate(const Driver& real);
-  bool Leave(const Driver& real);
+  // mover_copies.cc
   bool MoveOut(const Driver& real);
-  bool ComeBack(const Driver& real);
   bool MoveIn(const Driver& real);
-  bool GoOn(const Driver& real);
-  void EndIfLost();
-  bool LeaveView(const Driver& real);
-  bool AwaitLeave();
-  bool AwaitLeaveAsRank();
-  bool ResumeView(const Driver& real);
-  bool SuspendView(const Driver& real);
-  void UndoAfterFailure(const Driver& real, bool (Mover::*undo)(const Driver&));
-  bool ReturnToView(const Driver& real);
-  // True if the process works on the GPU, with its own parameters or another
-  // process's.
-  bool IsHere() const {
-    return report_.place == abi::Place::kGpu ||
-           report_.place == abi::Place::kDropped;
-  }
+  bool Compare(const Driver& real, uint64_t bytes, uint64_t* got);
+  void CloseKept();
+  void Adopt(abi::Received* received);
   // mover_drop.cc
   bool Drop(const Driver& real, const abi::ShareAddress& lender,
             uint64_t bytes);
   bool DropMore(const Driver& real, uint64_t bytes);
-  bool Compare(const Driver& real, uint64_t bytes, uint64_t* got);
   bool Collect(const Driver& real, uint64_t bytes,
                ResidentMemory::Carrier* comparer, uint64_t* got);
   bool CollectSome(const Driver& real, const Wanted& wanted,
@@ -155,8 +159,6 @@ class Mover {
   bool TendLender();
   bool ReportLender();
   static bool RecallReaders(ResidentMemory* memory, uint64_t timeout_ms);
-  void CloseKept();
-  void Adopt(abi::Received* received);
   bool Fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
 
   Redirector* const redirector_;
