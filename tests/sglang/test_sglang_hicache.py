@@ -84,7 +84,7 @@ class WriteBack(HiCache):
 class WithoutTheLock(HiCache):
     """The breakage must make the tests above fail."""
 
-    SLOW = {"HOST_DEVICE_STORE_MS": "300"}
+    SLOW = {"HOST_DEVICE_STORE_MS": "1500"}
 
     def test_a_slab_that_goes_while_it_is_copied_is_noticed(self) -> None:
         self.start_all(self.SLOW | {"HOST_DEVICE_BREAK": "copied"})

@@ -25,6 +25,8 @@ class Offloading(Trade):
     pool_slabs = 8
     # Copies to the host take longer than steps.
     SLOW = {"HOST_DEVICE_STORE_MS": "300"}
+    # Than steps on a busy machine, too.
+    SLOWER = {"HOST_DEVICE_STORE_MS": "1500"}
 
     def ask_again(self, i: int, seed: int) -> list[list[int]]:
         """Sends the prompts of `seed`. Half of the requests end with the step
@@ -87,7 +89,7 @@ class LetGo(Offloading):
 
 class WithoutTheHold(Offloading):
     def test_a_slab_that_goes_while_it_is_copied_is_noticed(self) -> None:
-        self.start_all(broken("connector") | self.SLOW, [OFFLOADING] * 2)
+        self.start_all(broken("connector") | self.SLOWER, [OFFLOADING] * 2)
         self.some_copies_stray()
 
 

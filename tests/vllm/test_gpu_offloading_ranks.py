@@ -45,7 +45,7 @@ class TwoEngines(OffloadingRanks):
 @unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
 class WithoutTheHold(OffloadingRanks):
     def test_a_slab_that_goes_while_it_is_copied_is_noticed(self) -> None:
-        self.start_all(broken("connector") | self.SLOW)
+        self.start_all(broken("connector") | self.SLOWER)
         self.some_copies_stray()
 
 
