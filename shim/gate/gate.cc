@@ -2,13 +2,13 @@
 
 #include <linux/membarrier.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <new>
 
+#include "daemon/contract/abi/transport.h"
 #include "shim/gate/presence.h"
 #include "shim/host/private_futex.h"
 #include "shim/link/seqpacket.h"
@@ -117,7 +117,7 @@ void Gate::KeepOpen(const char* function) {
   Pass([&] {
     const MutexLock lock(&mutex_);
     if (kept_open_by() != nullptr) return false;
-    strncpy(name_, function, sizeof(name_) - 1);
+    abi::CopyText(name_, function);
     kept_open_by_.store(name_, std::memory_order_release);
     return true;
   });

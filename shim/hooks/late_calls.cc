@@ -1,10 +1,10 @@
 #include "shim/hooks/late_calls.h"
 
 #include <stdint.h>
-#include <string.h>
 
 #include <cstddef>
 
+#include "daemon/contract/abi/transport.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/gate/gate.h"
 #include "shim/host/plain_mutex.h"
@@ -71,7 +71,7 @@ void* LateCall(const char* name, void* function) {
     while (i < kStubs && !Takes(i, function)) ++i;
     if (i == g_count && i < kStubs) {
       g_late[i].function = function;
-      strncpy(g_late[i].name, name, sizeof(g_late[i].name) - 1);
+      abi::CopyText(g_late[i].name, name);
       ++g_count;
     }
     if (i < kStubs) return fineserve_late_stubs + i * kStubBytes;

@@ -8,6 +8,7 @@
 
 #include "daemon/contract/abi/byte_size.h"
 #include "daemon/contract/abi/engine_entry.h"
+#include "daemon/contract/abi/transport.h"
 #include "shim/testdata/view_fixture.h"
 
 namespace fineserve::shim {
@@ -34,7 +35,7 @@ class MemoryAccountTest : public ViewFixture {
     record.state = state;
     record.slabs_held = slabs;
     record.limit = limit;
-    strncpy(record.name, name, sizeof(record.name) - 1);
+    abi::CopyText(record.name, name);
     auto* base = reinterpret_cast<char*>(daemon_->table());
     auto* entries = reinterpret_cast<abi::EngineEntry*>(
         base + daemon_->table()->engines_offset);

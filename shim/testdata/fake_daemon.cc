@@ -19,6 +19,7 @@
 
 #include "daemon/contract/abi/engine_scoreboard.h"
 #include "daemon/contract/abi/socket_path.h"
+#include "daemon/contract/abi/transport.h"
 #include "daemon/contract/abi/view_scoreboard.h"
 
 namespace fineserve::shim {
@@ -27,7 +28,7 @@ namespace {
 int Listen(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+  abi::CopyText(address.sun_path, path.c_str());
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   unlink(path.c_str());
   if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
