@@ -48,16 +48,26 @@ class Offloading(Trade):
 
     def some_copies_stray(self) -> None:
         """Checks that copies stray if nothing holds a slab that is being
-        copied."""
+        copied. One engine frees its blocks early and computes on, so that it
+        goes on copying them, and the other waits for them."""
         stray = 0
         for attempt in range(4):  # which slabs move when differs
-            self.rounds(seed=200 + 10 * attempt)
+            frees, takes = attempt % 2, 1 - attempt % 2
+            asked = {}
+            for i, count, tokens in (takes, 24, [24]), (frees, 13, [1] * 12 + [64]):
+                asked[i] = random_prompts(200 + 10 * attempt + i, count, (150, 300))
+                self.engines[i].ask(
+                    "generate",
+                    prompts=asked[i],
+                    max_tokens=tokens * (count // len(tokens)),
+                )
+            for i, prompts in asked.items():
+                self.finish(i, prompts)
             stray = sum(report["stray_copies"] for report in self.reports())
             if stray:
                 break
         print(f"stray copies: {stray}, wrong tokens: {self.wrong}")
         self.assertGreater(stray, 0)
-
 
 class TwoEngines(Offloading):
     def test_blocks_come_back_right_while_slabs_trade(self) -> None:
