@@ -13,6 +13,7 @@
 #include "shim/host/own_thread.h"
 #include "shim/host/thread_state.h"
 #include "shim/host/warn.h"
+#include "shim/link/seqpacket.h"
 #include "shim/view/kv_error.h"
 
 namespace fineserve::shim {
@@ -71,12 +72,12 @@ void Mover::Serve() {
   report_.can_rest = 1;
   for (;;) {
     g_presence.OpenBell();
-    if (const uint64_t epoch = Connect(); epoch != 0) {
+    if (const Daemon daemon = Connect(); daemon.epoch != 0) {
       alone_since_ms_ = 0;
       bool goes_on = Report();
-      if (goes_on) known_to_.store(epoch, std::memory_order_relaxed);
+      if (goes_on) SetKnownTo(daemon);
       while (goes_on) goes_on = AwaitOrder() && Report();
-      known_to_.store(0, std::memory_order_relaxed);
+      SetKnownTo({});
       SayThatNoneOrders();
     }
     orders().Close();

@@ -81,6 +81,10 @@ class Mover {
   class ToStore;
   class FromStore;
   class Comparer;
+  struct Daemon {
+    uint64_t epoch = 0;
+    uint32_t pid = 0;
+  };
   // Frozen allocations that this process asks the lender for.
   struct Wanted {
     uint32_t count = 0;
@@ -109,6 +113,7 @@ class Mover {
   bool SuspendView(const Driver& real);
   void UndoAfterFailure(const Driver& real, bool (Mover::*undo)(const Driver&));
   bool ReturnToView(const Driver& real);
+  bool Fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
   // True if the process works on the GPU, with its own parameters or another
   // process's.
   bool IsHere() const {
@@ -117,13 +122,18 @@ class Mover {
   }
   // mover_orders.cc
   abi::Seat FindSeat();
-  // These three return the epoch of the daemon that has welcomed this process,
-  // or 0.
-  uint64_t Connect();
-  uint64_t ConnectOwn();
-  uint64_t Greet(CheckedDescriptor* socket, abi::Role role,
-                 const uint8_t (&gpu)[16], const char (&name)[abi::kNameBytes]);
+  // These three return the daemon that has welcomed this process; an epoch of 0
+  // if none has.
+  Daemon Connect();
+  Daemon ConnectOwn();
+  Daemon Greet(CheckedDescriptor* socket, abi::Role role,
+               const uint8_t (&gpu)[16], const char (&name)[abi::kNameBytes]);
   DaemonLink& JoinedLink();
+  bool MayFindDaemon() const;
+  uint32_t ConnectAsAsker(CheckedDescriptor* socket);
+  int AskAt(int socket, const abi::MoveRequest& request, uint64_t until_ms);
+  void SetKnownTo(Daemon daemon);
+  bool IsKnownTo(Daemon daemon);
   ResidentSum Sizes() const;
   bool Report(abi::Need need = abi::Need::kNone);
   bool PassOnRoomNeed();
@@ -159,7 +169,6 @@ class Mover {
   bool TendLender();
   bool ReportLender();
   static bool RecallReaders(ResidentMemory* memory, uint64_t timeout_ms);
-  bool Fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
 
   Redirector* const redirector_;
   const Sharer* const sharer_;
@@ -171,9 +180,10 @@ class Mover {
   CheckedDescriptor orders_;
   // From the store: the inventory of this process's copies, then its files.
   CheckedDescriptor kept_[1 + abi::kMostStoreFiles];
-  // Epoch of the daemon that orders, while it knows where this process's memory
-  // is; otherwise 0.
-  std::atomic<uint64_t> known_to_{0};
+  // The daemon that orders, while it knows where this process's memory is;
+  // otherwise an epoch of 0.
+  Mutex known_mutex_;
+  Daemon known_to_ FINESERVE_GUARDED_BY(known_mutex_);
   Mutex turn_;  // held while an order is carried out
   bool stopped_ FINESERVE_GUARDED_BY(turn_) = false;
   // The thread's own.

@@ -23,12 +23,13 @@ namespace {
 using abi::Place;
 using abi::Seat;
 
-constexpr int kAnswerMs = 10'000;  // from Hello to Welcome
+// From Hello to Welcome, and until an asker has found a daemon.
+constexpr int kAnswerMs = 10'000;
 constexpr int kListenMs = 60'000;  // between looks at a silent socket
 constexpr int kSizesMs = 1'000;    // between looks at what can leave
 constexpr int kOwnDaemonMs = 500;  // between looks for this GPU's daemon
 constexpr int kLenderMs = 100;     // between looks at whose parameters it reads
-constexpr timespec kKnownPause = {0, 5'000'000};  // between looks at known_to_
+constexpr timespec kFindPause = {0, 20'000'000};  // between an asker's tries
 
 }  // namespace
 
@@ -44,7 +45,7 @@ Seat Mover::FindSeat() {
 
 // Connects this process to the daemon that gives it orders. A rank takes orders
 // even without its own GPU's daemon.
-uint64_t Mover::Connect() {
+Mover::Daemon Mover::Connect() {
   seat_ = FindSeat();
   if (seat_ == Seat::kWhole) return ConnectOwn();
   if (seat_ == Seat::kRank && socket_.Get() < 0) ConnectOwn();
@@ -57,7 +58,7 @@ uint64_t Mover::Connect() {
 
 // Connects to this GPU's daemon. The process must be a member first, because
 // its link finds the successor of a lost daemon.
-uint64_t Mover::ConnectOwn() {
+Mover::Daemon Mover::ConnectOwn() {
   DaemonLink& link = JoinedLink();
   uint8_t gpu[16];
   char name[abi::kNameBytes];
@@ -65,7 +66,7 @@ uint64_t Mover::ConnectOwn() {
   sequence_ = 0;
   return link.state() == abi::LinkState::kConnected
              ? Greet(&socket_, abi::Role::kMover, gpu, name)
-             : 0;
+             : Daemon{};
 }
 
 // Has the link look for the successor of a lost daemon.
@@ -84,35 +85,69 @@ DaemonLink& Mover::JoinedLink() {
 
 int Mover::AskFor(Place to, int timeout_ms) {
   const uint64_t until_ms = NowMs() + static_cast<uint64_t>(timeout_ms);
-  // The next daemon may be just starting, and does not know yet where this
-  // process's memory is.
-  const uint64_t known_until_ms = std::min(until_ms, NowMs() + kAnswerMs);
-  while (!JoinedLink().IsJoinedTo(known_to_.load(std::memory_order_relaxed)) &&
-         NowMs() < known_until_ms) {
-    nanosleep(&kKnownPause, nullptr);
-  }
-  DaemonLink& link = redirector_->link();
+  const uint64_t found_by_ms = std::min(until_ms, NowMs() + kAnswerMs);
   auto request = abi::MakeMessage<abi::MoveRequest>(1);
-  request.engine_id = link.engine_id();
   request.to = to;
+  CheckedDescriptor socket;
+  while ((request.engine_id = ConnectAsAsker(&socket)) == 0) {
+    if (NowMs() >= found_by_ms || !MayFindDaemon()) {
+      return KvError(FS_NO_DAEMON, "there is no daemon that could move it");
+    }
+    nanosleep(&kFindPause, nullptr);
+  }
+  const int result = AskAt(socket.Get(), request, until_ms);
+  socket.Close();
+  return result == FS_STATE
+             ? KvError(FS_STATE, "it is not done after %d ms, and goes on",
+                       timeout_ms)
+             : result;
+}
+
+// True if a daemon has been joined, or one that starts can be.
+bool Mover::MayFindDaemon() const {
+  switch (redirector_->link().state()) {
+    case abi::LinkState::kConnected:
+    case abi::LinkState::kLost:
+    case abi::LinkState::kNoDaemon:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Connects to the daemon that this process is a member of, once that daemon
+// knows where the process's memory is; a daemon that has just started does not.
+// Returns the number of the process's engine there, or 0.
+uint32_t Mover::ConnectAsAsker(CheckedDescriptor* socket) {
+  redirector_->link().Hurry();
+  DaemonLink& link = JoinedLink();
+  const DaemonLink::Membership member = link.membership();
+  if (member.engine_id == 0) return 0;
   uint8_t gpu[16];
   char name[abi::kNameBytes];
   link.CopyIdentity(gpu, name);
-  CheckedDescriptor socket;
-  if (request.engine_id == 0 ||
-      !link.IsJoinedTo(Greet(&socket, abi::Role::kObserver, gpu, name)) ||
-      abi::Send(socket.Get(), request) != 0) {
-    return KvError(FS_NO_DAEMON, "there is no daemon that could move it");
+  const Daemon daemon = Greet(socket, abi::Role::kObserver, gpu, name);
+  // A daemon that is not the one that orders only has to refuse.
+  if (daemon.epoch == member.epoch &&
+      (FindSeat() != Seat::kWhole || IsKnownTo(daemon))) {
+    return member.engine_id;
   }
+  socket->Close();
+  return 0;
+}
+
+// Returns FS_STATE, without a text, if there is no answer by `until_ms`.
+int Mover::AskAt(int socket, const abi::MoveRequest& request,
+                 uint64_t until_ms) {
+  const bool sent = abi::Send(socket, request) == 0;
   const uint64_t left_ms = until_ms - std::min(NowMs(), until_ms);
-  if (WaitReadable(socket.Get(), static_cast<int>(left_ms)) != 0) {
-    return KvError(FS_STATE, "it is not done after %d ms, and goes on",
-                   timeout_ms);
+  if (sent && WaitReadable(socket, static_cast<int>(left_ms)) != 0) {
+    return FS_STATE;
   }
   abi::Received received;
   abi::MoveDone done;
   abi::Refused refused;
-  if (received.ReceiveFrom(socket.Get()) != 0) {
+  if (!sent || received.ReceiveFrom(socket) != 0) {
     return KvError(FS_NO_DAEMON, "the daemon has ended");
   }
   if (received.As(&done)) return FS_OK;
@@ -121,9 +156,22 @@ int Mover::AskFor(Place to, int timeout_ms) {
              : KvError(FS_REFUSED, "the daemon is of another release");
 }
 
-uint64_t Mover::Greet(CheckedDescriptor* socket, abi::Role role,
-                      const uint8_t (&gpu)[16],
-                      const char (&name)[abi::kNameBytes]) {
+void Mover::SetKnownTo(Daemon daemon) {
+  const MutexLock lock(&known_mutex_);
+  known_to_ = daemon;
+}
+
+// The process identifies the daemon, too, since a successor that takes over a
+// kept pool has its epoch.
+bool Mover::IsKnownTo(Daemon daemon) {
+  const MutexLock lock(&known_mutex_);
+  return daemon.epoch != 0 && known_to_.epoch == daemon.epoch &&
+         known_to_.pid == daemon.pid;
+}
+
+Mover::Daemon Mover::Greet(CheckedDescriptor* socket, abi::Role role,
+                           const uint8_t (&gpu)[16],
+                           const char (&name)[abi::kNameBytes]) {
   auto hello = abi::MakeMessage<abi::Hello>(0);
   hello.role = role;
   hello.pid = static_cast<uint32_t>(getpid());
@@ -132,19 +180,19 @@ uint64_t Mover::Greet(CheckedDescriptor* socket, abi::Role role,
   char folder[abi::kPathBytes], path[abi::kPathBytes];
   char why[256];
   if (!abi::RuntimeFolder(folder) || !abi::SocketPath(folder, gpu, path)) {
-    return 0;
+    return {};
   }
   const int fd = ConnectTo(path, kAnswerMs, why, sizeof(why));
-  if (fd < 0) return 0;
+  if (fd < 0) return {};
   socket->Adopt(fd);
   abi::Received received;
   abi::Welcome welcome;
   const bool joined = abi::Send(fd, hello) == 0 &&
                       WaitReadable(fd, kAnswerMs) == 0 &&
                       received.ReceiveFrom(fd) == 0 && received.As(&welcome);
-  if (joined) return welcome.epoch;
+  if (joined) return {welcome.epoch, welcome.daemon_pid};
   socket->Close();
-  return 0;
+  return {};
 }
 
 // Counts all memory as pinned if the gate can never close.
@@ -227,7 +275,7 @@ void Mover::TendOwn(bool is_readable) {
       (received.ReceiveFrom(socket_.Get()) != 0 || !NoteNeed(received))) {
     socket_.Close();
   }
-  if (socket_.Get() < 0 && ConnectOwn() != 0) {
+  if (socket_.Get() < 0 && ConnectOwn().epoch != 0) {
     SendReport(&socket_, Seat::kLed, &sequence_);
   }
 }

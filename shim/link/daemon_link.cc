@@ -522,9 +522,10 @@ void DaemonLink::CopyIdentity(uint8_t (&gpu_uuid)[16],
   abi::CopyText(name, name_);
 }
 
-uint32_t DaemonLink::engine_id() {
+DaemonLink::Membership DaemonLink::membership() {
   const Turn turn(this);
-  return state() == LinkState::kConnected ? welcome_.engine_id : 0;
+  if (state() != LinkState::kConnected) return {};
+  return {welcome_.engine_id, welcome_.epoch};
 }
 
 void DaemonLink::CopyReason(Why& why) {

@@ -150,8 +150,13 @@ class DaemonLink {
   // Copies the GPU of the daemon that was joined, and the engine's name at that
   // daemon.
   void CopyIdentity(uint8_t (&gpu_uuid)[16], char (&name)[abi::kNameBytes]);
-  // Returns the number of this process's engine at that daemon; 0 without one.
-  uint32_t engine_id();
+  // Returns the number of this process's engine at that daemon and the daemon's
+  // epoch; zeros without one.
+  struct Membership {
+    uint32_t engine_id = 0;
+    uint64_t epoch = 0;
+  };
+  Membership membership();
   void set_timeouts(const Timeouts& t) { timeouts_ = t; }
   // If true, the sizes that the daemon declares are ignored.
   void set_keep_declared(bool keep) { keep_declared_ = keep; }
@@ -176,6 +181,9 @@ class DaemonLink {
     return state() == abi::LinkState::kNoDaemon &&
            IsPast(retry_at_ms_.load(std::memory_order_relaxed));
   }
+
+  // Has the next call look for a daemon, however short ago the last one did.
+  void Hurry() { retry_at_ms_.store(0, std::memory_order_relaxed); }
 
   // Joins again the daemon of the GPU whose daemon was lost; does nothing
   // unless one was lost.
@@ -360,7 +368,7 @@ class DaemonLink {
   KeptTable table_;
   uint32_t sequence_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint32_t lease_request_ FINESERVE_GUARDED_BY(mutex_) = 0;
-  std::atomic<uint64_t> retry_at_ms_{0};  // changed under mutex_
+  std::atomic<uint64_t> retry_at_ms_{0};
   uint64_t pause_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   abi::Welcome welcome_ FINESERVE_GUARDED_BY(mutex_) = {};
   uint8_t gpu_uuid_[16] FINESERVE_GUARDED_BY(mutex_) = {};

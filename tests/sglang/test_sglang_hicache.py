@@ -82,7 +82,8 @@ class WriteBack(HiCache):
 
 
 class WithoutTheLock(HiCache):
-    """The breakage must make the tests above fail."""
+    """The breakage must be noticed where copies take longer than steps on a busy
+    machine."""
 
     SLOW = {"HOST_DEVICE_STORE_MS": "1500"}
 

@@ -25,7 +25,7 @@ class Offloading(Trade):
     pool_slabs = 8
     # Copies to the host take longer than steps.
     SLOW = {"HOST_DEVICE_STORE_MS": "300"}
-    # Than steps on a busy machine, too.
+    # They take longer than steps on a busy machine, too.
     SLOWER = {"HOST_DEVICE_STORE_MS": "1500"}
 
     def ask_again(self, i: int, seed: int) -> list[list[int]]:
@@ -46,28 +46,38 @@ class Offloading(Trade):
             for i in range(2):
                 self.finish(i, asked[i])
 
+    def one_frees_and_one_waits(self, attempt: int) -> int:
+        """Has one engine free its blocks early and compute on, so that it goes
+        on copying them, while the other waits for them. Returns how many copies
+        have strayed."""
+        frees, takes = attempt % 2, 1 - attempt % 2
+        asked = {}
+        for i, tokens in (takes, [24] * 24), (frees, [1] * 12 + [64]):
+            seed = 200 + 10 * attempt + i
+            asked[i] = random_prompts(seed, len(tokens), (150, 300))
+            self.engines[i].ask(
+                "generate", prompts=asked[i], max_tokens=tokens
+            )
+        for i, prompts in asked.items():
+            self.finish(i, prompts)
+        return sum(report["stray_copies"] for report in self.reports())
+
+    def no_copy_strays(self) -> None:
+        for attempt in range(2):
+            self.assertEqual(self.one_frees_and_one_waits(attempt), 0)
+        self.assertEqual(self.wrong, [0, 0])
+
     def some_copies_stray(self) -> None:
         """Checks that copies stray if nothing holds a slab that is being
-        copied. One engine frees its blocks early and computes on, so that it
-        goes on copying them, and the other waits for them."""
+        copied."""
         stray = 0
         for attempt in range(4):  # which slabs move when differs
-            frees, takes = attempt % 2, 1 - attempt % 2
-            asked = {}
-            for i, count, tokens in (takes, 24, [24]), (frees, 13, [1] * 12 + [64]):
-                asked[i] = random_prompts(200 + 10 * attempt + i, count, (150, 300))
-                self.engines[i].ask(
-                    "generate",
-                    prompts=asked[i],
-                    max_tokens=tokens * (count // len(tokens)),
-                )
-            for i, prompts in asked.items():
-                self.finish(i, prompts)
-            stray = sum(report["stray_copies"] for report in self.reports())
+            stray = self.one_frees_and_one_waits(attempt)
             if stray:
                 break
         print(f"stray copies: {stray}, wrong tokens: {self.wrong}")
         self.assertGreater(stray, 0)
+
 
 class TwoEngines(Offloading):
     def test_blocks_come_back_right_while_slabs_trade(self) -> None:
@@ -85,6 +95,12 @@ class TwoEngines(Offloading):
                 f"times a loaded request let its blocks go"
             )
             self.assertGreater(hits, LEAST_HITS)
+
+
+class SlowCopies(Offloading):
+    def test_no_slab_goes_while_it_is_copied(self) -> None:
+        self.start_all(self.SLOWER, [OFFLOADING] * 2)
+        self.no_copy_strays()
 
 
 class LetGo(Offloading):

@@ -43,6 +43,13 @@ class TwoEngines(OffloadingRanks):
 
 
 @unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
+class SlowCopies(OffloadingRanks):
+    def test_no_slab_goes_while_it_is_copied(self) -> None:
+        self.start_all(self.SLOWER)
+        self.no_copy_strays()
+
+
+@unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
 class WithoutTheHold(OffloadingRanks):
     def test_a_slab_that_goes_while_it_is_copied_is_noticed(self) -> None:
         self.start_all(broken("connector") | self.SLOWER)
