@@ -122,16 +122,18 @@ class Mover {
   }
   // mover_orders.cc
   abi::Seat FindSeat();
-  // These three return the daemon that has welcomed this process; an epoch of 0
+  // These four return the daemon that has welcomed this process; an epoch of 0
   // if none has.
   Daemon Connect();
   Daemon ConnectOwn();
+  Daemon GreetOwn(CheckedDescriptor* socket, abi::Role role);
   Daemon Greet(CheckedDescriptor* socket, abi::Role role,
                const uint8_t (&gpu)[16], const char (&name)[abi::kNameBytes]);
   DaemonLink& JoinedLink();
   bool MayFindDaemon() const;
   uint32_t ConnectAsAsker(CheckedDescriptor* socket);
-  int AskAt(int socket, const abi::MoveRequest& request, uint64_t until_ms);
+  int AskAt(int socket, const abi::MoveRequest& request, uint64_t until_ms,
+            int timeout_ms);
   void SetKnownTo(Daemon daemon);
   bool IsKnownTo(Daemon daemon);
   ResidentSum Sizes() const;

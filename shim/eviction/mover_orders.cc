@@ -59,13 +59,9 @@ Mover::Daemon Mover::Connect() {
 // Connects to this GPU's daemon. The process must be a member first, because
 // its link finds the successor of a lost daemon.
 Mover::Daemon Mover::ConnectOwn() {
-  DaemonLink& link = JoinedLink();
-  uint8_t gpu[16];
-  char name[abi::kNameBytes];
-  link.CopyIdentity(gpu, name);
   sequence_ = 0;
-  return link.state() == abi::LinkState::kConnected
-             ? Greet(&socket_, abi::Role::kMover, gpu, name)
+  return JoinedLink().state() == abi::LinkState::kConnected
+             ? GreetOwn(&socket_, abi::Role::kMover)
              : Daemon{};
 }
 
@@ -95,12 +91,9 @@ int Mover::AskFor(Place to, int timeout_ms) {
     }
     nanosleep(&kFindPause, nullptr);
   }
-  const int result = AskAt(socket.Get(), request, until_ms);
+  const int result = AskAt(socket.Get(), request, until_ms, timeout_ms);
   socket.Close();
-  return result == FS_STATE
-             ? KvError(FS_STATE, "it is not done after %d ms, and goes on",
-                       timeout_ms)
-             : result;
+  return result;
 }
 
 // True if a daemon has been joined, or one that starts can be.
@@ -120,13 +113,9 @@ bool Mover::MayFindDaemon() const {
 // Returns the number of the process's engine there, or 0.
 uint32_t Mover::ConnectAsAsker(CheckedDescriptor* socket) {
   redirector_->link().Hurry();
-  DaemonLink& link = JoinedLink();
-  const DaemonLink::Membership member = link.membership();
+  const DaemonLink::Membership member = JoinedLink().membership();
   if (member.engine_id == 0) return 0;
-  uint8_t gpu[16];
-  char name[abi::kNameBytes];
-  link.CopyIdentity(gpu, name);
-  const Daemon daemon = Greet(socket, abi::Role::kObserver, gpu, name);
+  const Daemon daemon = GreetOwn(socket, abi::Role::kObserver);
   // A daemon that is not the one that orders only has to refuse.
   if (daemon.epoch == member.epoch &&
       (FindSeat() != Seat::kWhole || IsKnownTo(daemon))) {
@@ -136,13 +125,14 @@ uint32_t Mover::ConnectAsAsker(CheckedDescriptor* socket) {
   return 0;
 }
 
-// Returns FS_STATE, without a text, if there is no answer by `until_ms`.
-int Mover::AskAt(int socket, const abi::MoveRequest& request,
-                 uint64_t until_ms) {
+// `until_ms`: when `timeout_ms` is over.
+int Mover::AskAt(int socket, const abi::MoveRequest& request, uint64_t until_ms,
+                 int timeout_ms) {
   const bool sent = abi::Send(socket, request) == 0;
   const uint64_t left_ms = until_ms - std::min(NowMs(), until_ms);
   if (sent && WaitReadable(socket, static_cast<int>(left_ms)) != 0) {
-    return FS_STATE;
+    return KvError(FS_STATE, "it is not done after %d ms, and goes on",
+                   timeout_ms);
   }
   abi::Received received;
   abi::MoveDone done;
@@ -167,6 +157,13 @@ bool Mover::IsKnownTo(Daemon daemon) {
   const MutexLock lock(&known_mutex_);
   return daemon.epoch != 0 && known_to_.epoch == daemon.epoch &&
          known_to_.pid == daemon.pid;
+}
+
+Mover::Daemon Mover::GreetOwn(CheckedDescriptor* socket, abi::Role role) {
+  uint8_t gpu[16];
+  char name[abi::kNameBytes];
+  redirector_->link().CopyIdentity(gpu, name);
+  return Greet(socket, role, gpu, name);
 }
 
 Mover::Daemon Mover::Greet(CheckedDescriptor* socket, abi::Role role,
@@ -290,8 +287,8 @@ bool Mover::NoteNeed(const abi::Received& received) {
   return true;
 }
 
-// Reports the bytes that an eviction would free, since the daemon evicts no
-// engine in vain. False if the connection is over.
+// Reports the bytes that an eviction would free: the daemon evicts only engines
+// that free some. Returns false once the connection is over.
 bool Mover::ReportSizes() {
   if (seat_ == Seat::kPool || !IsHere()) return true;
   const ResidentSum sum = Sizes();

@@ -150,12 +150,11 @@ class DaemonLink {
   // Copies the GPU of the daemon that was joined, and the engine's name at that
   // daemon.
   void CopyIdentity(uint8_t (&gpu_uuid)[16], char (&name)[abi::kNameBytes]);
-  // Returns the number of this process's engine at that daemon and the daemon's
-  // epoch; zeros without one.
   struct Membership {
-    uint32_t engine_id = 0;
-    uint64_t epoch = 0;
+    uint32_t engine_id = 0;  // the number of this process's engine
+    uint64_t epoch = 0;      // the daemon's
   };
+  // Zeros without a daemon.
   Membership membership();
   void set_timeouts(const Timeouts& t) { timeouts_ = t; }
   // If true, the sizes that the daemon declares are ignored.
@@ -182,7 +181,7 @@ class DaemonLink {
            IsPast(retry_at_ms_.load(std::memory_order_relaxed));
   }
 
-  // Has the next call look for a daemon, however short ago the last one did.
+  // Has the next call look for a daemon, however recently the last one did.
   void Hurry() { retry_at_ms_.store(0, std::memory_order_relaxed); }
 
   // Joins again the daemon of the GPU whose daemon was lost; does nothing
