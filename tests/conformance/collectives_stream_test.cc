@@ -178,6 +178,41 @@ CONFORMANCE_TEST(Transfers, ASendWaitsForItsReceiver) {
       });
 }
 
+// The emulated NCCL's choice; the real one's is its own.
+CONFORMANCE_TEST(Transfers, ABufferedSendEndsBeforeItIsReceived) {
+  setenv("EMUCUDA_SENDS", "buffered", 1);
+  constexpr size_t kTooMany = (size_t{5} << 20) / sizeof(int32_t);
+  RunPair(
+      [](Rank& rank, Peer& peer) {
+        char* const buffer = Filled(rank, 7);
+        char* const large = rank.Allocate(kTooMany * sizeof(int32_t));
+        for (int time = 0; time < 2; ++time) {
+          EXPECT_NCCL(Nccl().ncclSend(buffer, kCount, ncclInt32, 1, rank.comm(),
+                                      rank.stream()));
+          rank.Synchronize();
+        }
+        EXPECT_NCCL(Nccl().ncclSend(large, kTooMany, ncclInt32, 1, rank.comm(),
+                                    rank.stream()));
+        EXPECT_TRUE(rank.HasWork());
+        peer.channel().Send(0);
+        rank.Synchronize();
+        peer.Join();
+      },
+      [](Rank& rank, Channel& channel) {
+        char* const buffer = Filled(rank, 0);
+        char* const large = rank.Allocate(kTooMany * sizeof(int32_t));
+        channel.Receive();
+        for (int time = 0; time < 2; ++time) {
+          EXPECT_NCCL(Nccl().ncclRecv(buffer, kCount, ncclInt32, 0, rank.comm(),
+                                      rank.stream()));
+        }
+        EXPECT_EQ(ValueIn(rank, buffer), 7);
+        EXPECT_NCCL(Nccl().ncclRecv(large, kTooMany, ncclInt32, 0, rank.comm(),
+                                    rank.stream()));
+        rank.Synchronize();
+      });
+}
+
 // The peer takes part in one collective, and is killed before the next.
 void KillInTheMiddle(Rank& rank, Peer& peer) {
   char* const buffer = Filled(rank, 1);

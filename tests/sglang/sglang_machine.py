@@ -67,6 +67,15 @@ ARGUMENTS = {
 }
 
 
+def environment_of_stages() -> dict[str, str]:
+    """Returns the environment that an engine in stages needs besides: those of
+    0.5.22 all send before they receive, which ends if NCCL buffers it."""
+    from fineserve_sglang import support  # needs SGLang's environment
+
+    buffered = support.sglang_version() == (0, 5, 22)
+    return {"EMUCUDA_SENDS": "buffered"} if buffered else {}
+
+
 def library() -> pathlib.Path:
     """Builds tools/lab/torch for the PyTorch of SGLang's environment and
     returns its path."""

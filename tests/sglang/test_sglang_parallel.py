@@ -10,7 +10,12 @@ from __future__ import annotations
 
 import unittest
 
-from sglang_machine import EngineProcess, SglangMachine, WideModel
+from sglang_machine import (
+    EngineProcess,
+    SglangMachine,
+    WideModel,
+    environment_of_stages,
+)
 from several_gpus import RanksAlone
 
 MODEL = WideModel()
@@ -50,4 +55,4 @@ class Pipeline(Parallel):
     SIZES = {"pp_size": RANKS}
 
     def test_tokens_are_those_of_transformers(self) -> None:
-        self.check_ranks(self.start(), RANKS)
+        self.check_ranks(self.start(**environment_of_stages()), RANKS)

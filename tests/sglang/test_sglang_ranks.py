@@ -4,11 +4,14 @@ each rank has a view of its GPU's pool, and both ranks have the same pages
 
 from __future__ import annotations
 
-import unittest
 from typing import Any
 
-from sglang_machine import EngineProcess, SglangTrade, WideModel
-from fineserve_sglang import support
+from sglang_machine import (
+    EngineProcess,
+    SglangTrade,
+    WideModel,
+    environment_of_stages,
+)
 from several_gpus import SeveralGpus
 
 # Each of two ranks has 16 heads, and 512 tokens in a slab.
@@ -39,11 +42,6 @@ class TensorParallelBesideOne(Ranks):
         self.kill_a_rank()
 
 
-@unittest.skipIf(
-    support.sglang_version() == (0, 5, 22),
-    "all its stages send before they receive; where a send waits for its "
-    "receiver, as on the emulated device, they wait for each other",
-)
 class StagesBesideOne(Ranks):
     """Each stage has a step of a different micro-batch in flight."""
 
@@ -54,7 +52,7 @@ class StagesBesideOne(Ranks):
         return all(stage["fence_waits"] for stage in stages)
 
     def test_slabs_move_and_every_token_is_right(self) -> None:
-        self.start_all({})
+        self.start_all(environment_of_stages())
         self.together_until(self.has_waited_for_a_step, 64)
         self.assertTrue(self.has_waited_for_a_step())
         self.trade_until(returned=12)

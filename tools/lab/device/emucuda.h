@@ -79,6 +79,9 @@
 //   EMUCUDA_COMPUTE_CAPABILITY  80 (the default) … 89
 //   EMUCUDA_FILLS            work (the default) or lose: fills succeed and
 //                            change nothing, for tests that must notice
+//   EMUCUDA_SENDS            wait (the default): a send of the emulated NCCL
+//                            ends when it has been received; or buffered: when
+//                            the rest of it fits into a buffer of 4MiB
 //   EMUCUDA_GPU_DIRECT_RDMA  0: memory cannot be created for network cards
 //                            (default 1)
 //   EMUCUDA_FAIL             cuMemCreate@3=2,cuMemMap@*=999: the 3rd call of

@@ -113,6 +113,8 @@ void ReadChoices(Settings* settings, std::string* complaint) {
              &settings->nvml_lacks_mps_list, complaint);
   ReadChoice("EMUCUDA_MPS_WORK", "ends", "survives",
              &settings->mps_work_survives, complaint);
+  ReadChoice("EMUCUDA_SENDS", "wait", "buffered", &settings->sends_are_buffered,
+             complaint);
   ReadChoice("EMUCUDA_FILLS", "work", "lose", &settings->lose_fills, complaint);
   ReadChoice("EMUCUDA_ALIASES", "together", "apart", &settings->aliases_apart,
              complaint);

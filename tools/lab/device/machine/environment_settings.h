@@ -51,6 +51,7 @@ struct Settings {
   int gpu_direct_rdma = 1;
   int compute_capability = 80;  // 10 × major + minor
   bool lose_fills = false;
+  bool sends_are_buffered = false;  // by the emulated NCCL
 };
 
 // Parses a positive number of bytes, such as "512MiB", "16GiB" or "4096".

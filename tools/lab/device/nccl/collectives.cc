@@ -130,15 +130,15 @@ class Transfer {
     const uint64_t written = slot_.written.load(std::memory_order_relaxed);
     const uint64_t read = slot_.read.load(std::memory_order_acquire);
     if (moved_ == task_.bytes()) {
-      done_ = read == written;
+      done_ = read == written || region_.sends_are_buffered();
       return done_;
     }
-    if (read + 2 <= written) return false;
+    if (read + kPairPieces <= written) return false;
     const uint64_t piece = written + 1;
     const size_t bytes = Next();
     memcpy(region_.PairBuffer(sender_, receiver_, piece), task_.send + moved_,
            bytes);
-    slot_.signatures[piece % 2] = task_.signature();
+    slot_.signatures[piece % kPairPieces] = task_.signature();
     moved_ += bytes;
     slot_.written.store(piece, std::memory_order_release);
     region_.Ring();
@@ -148,7 +148,7 @@ class Transfer {
   bool Receive() {
     const uint64_t piece = slot_.read.load(std::memory_order_relaxed) + 1;
     if (slot_.written.load(std::memory_order_acquire) < piece) return false;
-    const Signature& sent = slot_.signatures[piece % 2];
+    const Signature& sent = slot_.signatures[piece % kPairPieces];
     if (sent != task_.signature()) {
       wrong_ = "it receives " + Describe(task_.signature()) + " while rank " +
                std::to_string(sender_) + " sends " + Describe(sent);

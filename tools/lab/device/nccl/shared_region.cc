@@ -29,10 +29,11 @@ constexpr size_t kStreamBuffers =
 constexpr size_t kCallBuffers =
     kStreamBuffers + 2 * kMaxRanks * kStreamBufferBytes;
 constexpr size_t kPairBuffers = kCallBuffers + 2 * kMaxRanks * kCallBufferBytes;
-constexpr size_t kRegionBytes = kPairBuffers + 2 * kPairs * kPairBufferBytes;
+constexpr size_t kRegionBytes =
+    kPairBuffers + kPairPieces * kPairs * kPairBufferBytes;
 
-std::string PathOf(const std::string& name, std::string* complaint) {
-  const emucuda::Settings settings = emucuda::ReadSettings(complaint);
+std::string PathOf(const std::string& name, const emucuda::Settings& settings,
+                   std::string* complaint) {
   const auto folder = emucuda::StateFolder::Open(settings.folder, complaint);
   return folder ? folder->path() + "/" + name : std::string();
 }
@@ -57,11 +58,13 @@ int Index(int sender, int receiver) { return sender * kMaxRanks + receiver; }
 std::unique_ptr<SharedRegion> SharedRegion::Open(const std::string& name,
                                                  int ranks,
                                                  std::string* complaint) {
-  std::string path = PathOf(name, complaint);
+  const emucuda::Settings settings = emucuda::ReadSettings(complaint);
+  std::string path = PathOf(name, settings, complaint);
   if (path.empty()) return nullptr;
   char* const base = MapFile(path, complaint);
   if (base == nullptr) return nullptr;
-  std::unique_ptr<SharedRegion> region(new SharedRegion(std::move(path), base));
+  std::unique_ptr<SharedRegion> region(
+      new SharedRegion(std::move(path), base, settings.sends_are_buffered));
   const auto wanted = static_cast<uint32_t>(ranks);
   uint32_t found = 0;
   if (region->header().ranks.compare_exchange_strong(found, wanted) ||
@@ -101,7 +104,8 @@ char* SharedRegion::LaneBuffer(Lane lane, int rank, uint64_t number) const {
 char* SharedRegion::PairBuffer(int sender, int receiver,
                                uint64_t number) const {
   const size_t index =
-      2 * static_cast<size_t>(Index(sender, receiver)) + number % 2;
+      kPairPieces * static_cast<size_t>(Index(sender, receiver)) +
+      number % kPairPieces;
   return base_ + kPairBuffers + index * kPairBufferBytes;
 }
 

@@ -31,9 +31,9 @@ struct Signature {
 //   header                                    64 bytes
 //   a RankSlot for each rank                  64 bytes each
 //   a LaneSlot for each lane and rank         64 bytes each
-//   a PairSlot for each sender and receiver   64 bytes each
-//   buffers of the two lanes and of the pairs, two each: one is filled while
-//   the other is read
+//   a PairSlot for each sender and receiver
+//   buffers of the two lanes, two each: one is filled while the other is read
+//   buffers of the pairs, kPairPieces each
 //
 // A fresh file is all zero, which is the initial state. The file is sparse:
 // what a communicator does not use costs nothing. All ranks are processes of
@@ -69,17 +69,17 @@ struct alignas(64) LaneSlot {
   Signature signatures[2];
 };
 
-// Pieces of transfers are numbered from 1; piece p uses buffer p % 2.
+// Pieces of transfers are numbered from 1; piece p uses buffer p % kPairPieces.
+inline constexpr uint64_t kPairPieces = 16;
 struct alignas(64) PairSlot {
   std::atomic<uint64_t> written;  // as `arrived`
   std::atomic<uint64_t> read;     // as `consumed`
-  Signature signatures[2];
+  Signature signatures[kPairPieces];
 };
 
 static_assert(sizeof(RegionHeader) == 64);
 static_assert(sizeof(RankSlot) == 64);
 static_assert(sizeof(LaneSlot) == 64);
-static_assert(sizeof(PairSlot) == 64);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // The parties to an exchange: streams, or calling threads.
@@ -89,6 +89,7 @@ inline constexpr int kLanes = 2;
 // Heuristic: large enough to make a step's wake-ups cheap.
 inline constexpr size_t kStreamBufferBytes = size_t{1} << 20;
 inline constexpr size_t kCallBufferBytes = 4096;
+// All of a pair's hold 4 MiB, as NCCL's do by default (NCCL_BUFFSIZE).
 inline constexpr size_t kPairBufferBytes = size_t{256} << 10;
 
 // One rank's mapping of the file. Immutable after Open, and therefore
@@ -111,6 +112,8 @@ class SharedRegion {
   // Both functions return the buffer for step or piece `number`.
   char* LaneBuffer(Lane lane, int rank, uint64_t number) const;
   char* PairBuffer(int sender, int receiver, uint64_t number) const;
+  // True if a send may end before it was received (EMUCUDA_SENDS=buffered).
+  bool sends_are_buffered() const { return sends_are_buffered_; }
   static size_t LaneBufferBytes(Lane lane);
 
   // Wakes all ranks that wait for a change. Must be called after each change.
@@ -124,8 +127,10 @@ class SharedRegion {
   void Unlink() const;
 
  private:
-  SharedRegion(std::string path, char* base)
-      : path_(std::move(path)), base_(base) {}
+  SharedRegion(std::string path, char* base, bool sends_are_buffered)
+      : path_(std::move(path)),
+        base_(base),
+        sends_are_buffered_(sends_are_buffered) {}
   template <typename T>
   T* Place(size_t offset) const {
     return reinterpret_cast<T*>(base_ + offset);
@@ -133,6 +138,7 @@ class SharedRegion {
 
   const std::string path_;
   char* const base_;
+  const bool sends_are_buffered_;
 };
 
 }  // namespace fineserve::nccl
