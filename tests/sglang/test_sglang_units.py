@@ -109,27 +109,49 @@ class _Allocators(unittest.TestCase):
         return set((slots // allocator.page_size).tolist())
 
 
+def _request(left: int, done: int = 0, **more: Any) -> Any:
+    """A request that may generate `left` tokens after the `done` ones."""
+    its = {
+        "sampling_params": SimpleNamespace(max_new_tokens=left + done),
+        "output_ids": [0] * done,
+        "origin_input_ids": [0] * 30,
+        "beam_group": None,
+        "finished": lambda: False,
+    }
+    return SimpleNamespace(**(its | more))
+
+
+def _batch(
+    requests: list[Any], reads: bool = False, chunked: Any = None
+) -> Any:
+    """`reads`: prompts."""
+    return SimpleNamespace(
+        reqs=requests,
+        forward_mode=SimpleNamespace(is_extend=lambda: reads),
+        chunked_req=chunked,
+        batch_is_full=False,
+    )
+
+
 class Demands(unittest.TestCase):
     """The demand of a running request that has 10 tokens to go, with pages of
     one token."""
 
-    def demand(self, ahead: int, waiting: int = 0) -> Demand:
-        request = SimpleNamespace(
-            sampling_params=SimpleNamespace(max_new_tokens=20),
-            output_ids=[0] * 10,
-            origin_input_ids=[0] * 30,
+    def demand(
+        self, ahead: int, waiting: int = 0, beams: int | None = None
+    ) -> Demand:
+        group = None if beams is None else SimpleNamespace(beam_width=beams)
+        request = _request(10, 10, beam_group=group)
+        self.scheduler = SimpleNamespace(
+            page_size=1,
+            chunked_prefill_size=64,
+            max_running_requests=4,
+            running_batch=_batch([request]),
+            last_batch=None,
+            waiting_queue=[request] * waiting,
+            chunked_req=None,
         )
-        return Demand(
-            SimpleNamespace(
-                page_size=1,
-                chunked_prefill_size=64,
-                max_running_requests=4,
-                running_batch=SimpleNamespace(reqs=[request]),
-                waiting_queue=[request] * waiting,
-                chunked_req=None,
-            ),
-            ahead,
-        )
+        return Demand(self.scheduler, ahead)
 
     def test_a_request_keeps_room_for_its_drafts(self) -> None:
         self.assertEqual(self.demand(0).tokens_begun(), 10 + 2)
@@ -143,34 +165,43 @@ class Demands(unittest.TestCase):
             self.demand(8, waiting=1).pages(), 10 + 8 + 1 + 40 + 10 + 8 + 1
         )
 
+    def test_each_beam_takes_as_much_as_a_request(self) -> None:
+        self.assertEqual(self.demand(0, beams=3).tokens_begun(), 3 * 10 + 2)
+        self.assertEqual(self.demand(0, beams=2).pages(), 2 * 4 + 1)
+        self.assertEqual(
+            self.demand(0, waiting=1, beams=2).pages(), 20 + 1 + 40 + 20 + 1
+        )
+
+    def test_requests_count_from_the_step_that_reads_their_prompt(
+        self,
+    ) -> None:
+        demand = self.demand(0)
+        (running,) = self.scheduler.running_batch.reqs
+        read = _request(25)
+        begun = _request(80, kv=SimpleNamespace(kv_allocated_len=20))
+        for launched in (
+            _batch([read, begun], reads=True, chunked=begun),
+            # A step of prompts and of what runs.
+            _batch([read, begun, running], reads=True, chunked=begun),
+        ):
+            self.scheduler.last_batch = launched
+            self.scheduler.chunked_req = begun
+            self.assertEqual(demand.tokens_begun(), 25 + 2 + 10 + 80 + 2)
+            self.scheduler.chunked_req = None
+            self.assertEqual(demand.pages(), 2 * (4 + 1))
+            self.scheduler.running_batch = _batch([])
+        read.finished = lambda: True
+        self.assertEqual(demand.pages(), 4 + 1)
+
 
 class Pipelines(_Allocators):
     """Three micro-batches: with two requests, with one, and with none."""
 
-    def request(self, left: int, **more: Any) -> Any:
-        return SimpleNamespace(
-            sampling_params=SimpleNamespace(max_new_tokens=left),
-            output_ids=[],
-            origin_input_ids=[0] * 30,
-            finished=lambda: False,
-            **more,
-        )
-
-    def batch(
-        self, requests: list[Any], reads: bool = False, chunked: Any = None
-    ) -> Any:
-        """`reads`: prompts."""
-        return SimpleNamespace(
-            reqs=requests,
-            forward_mode=SimpleNamespace(is_extend=lambda: reads),
-            chunked_req=chunked,
-        )
-
     def scheduler(self) -> Any:
-        self.long, self.short = self.request(20), self.request(5)
-        self.other = self.request(10)
+        self.long, self.short = _request(20), _request(5)
+        self.other = _request(10)
         batches = [
-            self.batch(requests)
+            _batch(requests)
             for requests in ([self.long, self.short], [], [])
         ]
         return SimpleNamespace(
@@ -180,8 +211,9 @@ class Pipelines(_Allocators):
             max_running_requests=4,
             running_mbs=batches,
             running_batch=batches[0],
+            last_batch=None,
             # The prompt of the second micro-batch's request was read just now.
-            mbs=[batches[0], self.batch([self.other], reads=True), None],
+            mbs=[batches[0], _batch([self.other], reads=True), None],
             waiting_queue=[],
             chunked_req=None,
         )
@@ -202,9 +234,9 @@ class Pipelines(_Allocators):
     def test_a_prompt_that_is_being_read_counts_once(self) -> None:
         scheduler = self.scheduler()
         kv = SimpleNamespace(kv_allocated_len=10)
-        chunked = self.request(8, kv=kv)
+        chunked = _request(8, kv=kv)
         scheduler.mbs = [
-            self.batch([chunked], reads=True, chunked=chunked)
+            _batch([chunked], reads=True, chunked=chunked)
             for _ in range(3)
         ]
         scheduler.chunked_req = chunked
@@ -218,7 +250,7 @@ class Pipelines(_Allocators):
         scheduler = self.scheduler()
         demand = Demand(scheduler, 0)
         running = 20 + 1 + 5 + 1 + 10 + 1
-        scheduler.waiting_queue = [self.request(7)]
+        scheduler.waiting_queue = [_request(7)]
         self.assertEqual(demand.pages(), running + 30 + 7 + 1 + 3)
 
     def test_others_keep_room_unless_a_request_is_alone(self) -> None:
@@ -322,6 +354,19 @@ class Allocator(_Allocators):
             self.assertEqual(allocator.available_size(), PAGES * page)
             self.assertEqual(budget.remaining_total, PAGES * page)
 
+    def test_wants_replace_the_free_pages_of_a_slab_that_leaves(self) -> None:
+        for allocator in self.each:
+            self.lease(allocator, 1, 2)
+            slots = allocator.alloc((PAGES + 1) * allocator.page_size)
+            used = self.pages(allocator, slots)
+            (slab,) = {1, 2} - {min(used) // PAGES}
+            self.ask_back(allocator, slab, at_least=2 * PAGES)
+            leased = allocator.leased
+            self.assertEqual(leased.withheld, PAGES - 1)
+            # One page is used in the slab that leaves, all in the other.
+            self.assertEqual(leased.wanted_slabs(PAGES + 1, 0), 1 + 1)
+            self.assertEqual(leased.wanted_slabs(PAGES + 1, 1), 1 + 2)
+
     def test_a_chunk_takes_only_what_there_is(self) -> None:
         for allocator in self.each:
             page = allocator.page_size
@@ -415,7 +460,8 @@ class _Caches(_Allocators):
         return SimpleNamespace(
             token_to_kv_pool_allocator=allocator,
             tree_cache=cache or self.cache(allocator),
-            running_batch=SimpleNamespace(reqs=[]),
+            running_batch=_batch([]),
+            last_batch=None,
             waiting_queue=[],
             _engine_paused=False,
             grammar_manager=_NO_GRAMMARS,
@@ -431,13 +477,7 @@ class _Caches(_Allocators):
 
     def wait_for(self, scheduler: Any) -> None:
         """Has a request wait."""
-        scheduler.waiting_queue.append(
-            SimpleNamespace(
-                origin_input_ids=[1] * 4,
-                output_ids=[],
-                sampling_params=SimpleNamespace(max_new_tokens=4),
-            )
-        )
+        scheduler.waiting_queue.append(_request(4))
 
     def match(self, cache: LeasedRadixCache, end: int) -> Any:
         key = self.text(cache.token_to_kv_pool_allocator, end)
@@ -484,6 +524,23 @@ class RadixCache(_Caches):
             cache.evict_leaving(allocator.leased, False)
             self.assertEqual(sorted(allocator.give_back(0)), [1, 2])
             self.assertEqual(self.known(cache, 0), 0)
+
+
+    def test_ranks_wait_for_each_others_copies_to_the_host(self) -> None:
+        """Each has waited for its own when its entries are gone."""
+        for policy, waits in ("write_back", 1), ("write_through", 0):
+            for allocator in self.token(), self.paged():
+                cache = self.cache(allocator)
+                cache.cache_controller = mock.Mock(write_policy=policy)
+                evicted: list[int] = []
+                cache._evict_leaf = lambda node, _: evicted.append(node)
+                cache._all_reduce = mock.Mock(
+                    side_effect=lambda *_: self.assertTrue(evicted)
+                )
+                self.leave(cache, 3)
+                self.assertEqual(cache._all_reduce.call_count, waits)
+                cache.evict_leaving(allocator.leased, False)
+                self.assertEqual(cache._all_reduce.call_count, waits)
 
 
 class Windows(_Allocators):
@@ -683,6 +740,21 @@ class Leaving(_Caches):
                 allocator.available_size(), PAGES * allocator.page_size
             )
 
+    def test_it_reads_messages_while_its_memory_is_away(self) -> None:
+        for allocator in self.each:
+            scheduler = self.scheduler(allocator)
+            grants = self.grants_of(scheduler)
+            leases = self.leases(scheduler)
+            leases.step_begins()
+            self.wait_for(scheduler)
+            with mock.patch.object(grants, "come_back", return_value=False):
+                for tries in 1, 2:
+                    leases.step_begins()
+                    self.assertTrue(leases.is_away)
+                    self.assertEqual(grants.come_back.call_count, tries)
+            leases.step_begins()
+            self.assertFalse(leases.is_away)
+
     def test_it_takes_part_again_when_others_bring_it_back(self) -> None:
         for allocator in self.each:
             scheduler = self.scheduler(allocator)
@@ -793,6 +865,14 @@ class Released(_Caches):
             leases.step_begins()
             self.assertFalse(leases.is_away)
 
+    def test_it_ends_if_they_never_come_back(self) -> None:
+        for _, leases, grants in self.each_one():
+            leases.release(None)
+            closed = KvError("fs_kv_resume", Error.STATE, "none is suspended")
+            with mock.patch.object(grants, "resume", side_effect=closed):
+                with self.assertRaises(KvError):
+                    leases.resume()
+
     def test_nothing_is_released_while_a_request_has_pages(self) -> None:
         for scheduler, leases, grants in self.each_one():
             held = grants.held
@@ -885,7 +965,7 @@ class Counts(_Caches):
 
             scheduler = self.scheduler(self.token())
             scheduler.running_batch.reqs.append(
-                SimpleNamespace(kv=SimpleNamespace(holds_kv=True))
+                _request(4, kv=SimpleNamespace(holds_kv=True))
             )
             usage = Usage(scheduler, lambda: now)
             with mock.patch.object(usage, "_count", count):
@@ -895,6 +975,51 @@ class Counts(_Caches):
             self.assertFalse(usage.is_due)
             now = takes + period
             self.assertTrue(usage.is_due)
+
+
+class Admission(_Caches):
+    """SGLang found no room for a request, and does not look again."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.schedulers = [self.scheduler(a, _NoCache()) for a in self.each]
+        for scheduler in self.schedulers:
+            allocator = scheduler.token_to_kv_pool_allocator
+            for slab in 1, 2:
+                allocator.leased.grants.lease(slab)
+            scheduler.leases = SchedulerLeases(scheduler, Ranks())
+            scheduler.leases.step_begins()
+            scheduler.running_batch.batch_is_full = True
+
+    def looks_again(self, scheduler: Any) -> bool:
+        scheduler.leases.step_begins()
+        looks = not scheduler.running_batch.batch_is_full
+        scheduler.running_batch.batch_is_full = True
+        return looks
+
+    def test_it_looks_again_once_more_is_leased(self) -> None:
+        for scheduler in self.schedulers:
+            leased = scheduler.token_to_kv_pool_allocator.leased
+            self.assertFalse(self.looks_again(scheduler))
+            leased.grants.lease(3)
+            self.assertTrue(self.looks_again(scheduler))
+            leased.grants.ask_back(3)
+            self.assertFalse(self.looks_again(scheduler))
+            self.assertFalse(self.looks_again(scheduler))
+            leased.grants.lease(3)
+            self.assertTrue(self.looks_again(scheduler))
+
+    def test_so_it_does_in_each_micro_batch(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler.running_mbs = [scheduler.running_batch, _batch([])]
+            scheduler.mbs = [None, None]
+            other = scheduler.running_mbs[1]
+            other.batch_is_full = True
+            self.assertFalse(self.looks_again(scheduler))
+            self.assertTrue(other.batch_is_full)
+            scheduler.token_to_kv_pool_allocator.leased.grants.lease(3)
+            self.assertTrue(self.looks_again(scheduler))
+            self.assertFalse(other.batch_is_full)
 
 
 class Steps(_Caches):

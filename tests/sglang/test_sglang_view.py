@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import unittest
 
-from sglang_machine import SglangMachine, WideModel
+from sglang_machine import EngineProcess, SglangMachine, WideModel
 from tiny_models import random_prompts
 
 MODEL = WideModel()
+LONG = 80  # tokens of an answer
 
 
 class OnAView(SglangMachine):
     def serve(self, **arguments: object) -> dict[str, object]:
         engine = self.start_sglang(MODEL, view=True, **arguments)
         print("start", engine.answer()["seconds"])
+        self.check_admission(engine)
         prompts = random_prompts(1, 16, (5, 100), shared=48)
         for _ in range(2):  # the second time from the radix cache
             answer = engine.run(
@@ -36,6 +38,20 @@ class OnAView(SglangMachine):
         self.assertTrue(engine.run("flush"))
         engine.kill()
         return stats
+
+    def check_admission(self, engine: EngineProcess) -> None:
+        """Sends more than a fresh engine has room for. What waits is let in
+        once there are slabs, before the first ones end."""
+        leased = engine.run("stats")["leased_slabs"]
+        prompts = random_prompts(2, 24, (90, 90))
+        tokens = engine.run(
+            "generate", prompts=prompts, max_tokens=[LONG] * len(prompts)
+        )["tokens"]
+        self.assertEqual(self.reference(MODEL).wrong(prompts, tokens), 0)
+        stats = engine.run("stats")
+        print(leased, stats["leased_slabs"], "slabs,", stats["steps"], "steps")
+        self.assertGreater(stats["leased_slabs"], leased)
+        self.assertLess(stats["steps"], 1.6 * LONG)
 
     def test_tokens_are_those_of_transformers(self) -> None:
         self.start_daemon()

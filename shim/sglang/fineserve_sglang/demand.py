@@ -16,17 +16,22 @@ def _batches(scheduler: Any) -> list[Any]:
     return getattr(scheduler, "running_mbs", [scheduler.running_batch])
 
 
+def reopen_admission(scheduler: Any) -> None:
+    """Has SGLang look again for room for requests that wait. Once it found none
+    it looks only when a request has ended: its own pools do not grow."""
+    for batch in _batches(scheduler):
+        batch.batch_is_full = False
+
+
 def _by_batch(scheduler: Any) -> list[list[Any]]:
     """Returns the running requests, by micro-batch: a pipeline has one
-    micro-batch per step in flight, other engines have one in all. In a
-    pipeline, SGLang adds the requests of a prompt step to their micro-batch
-    when that micro-batch begins its next step; here they are already in it,
-    except a request whose prompt continues in another micro-batch."""
-    batches = _batches(scheduler)
-    if len(batches) == 1:
-        return [batches[0].reqs]
+    micro-batch per step in flight, other engines have one in all. SGLang adds
+    the requests of a prompt step to their micro-batch when that micro-batch
+    begins its next step; here they are already in it, except a request whose
+    prompt continues, in a pipeline in another micro-batch."""
     found = []
-    for batch, launched in zip(batches, scheduler.mbs):
+    all_launched = getattr(scheduler, "mbs", [scheduler.last_batch])
+    for batch, launched in zip(_batches(scheduler), all_launched):
         requests = {id(request): request for request in batch.reqs}
         elsewhere = [scheduler.chunked_req]
         if launched is not None:
@@ -66,7 +71,7 @@ class Demand:
         self._scheduler = scheduler
         self._page = scheduler.page_size
         self._ahead = ahead
-        # The most tokens of one request in a step.
+        # The most tokens of one row of a request in a step.
         self._a_step = max(1, ahead // 2)
         step = scheduler.chunked_prefill_size or scheduler.max_prefill_tokens
         # The most prompt tokens that these steps can read.
@@ -93,7 +98,10 @@ class Demand:
         if not waiting:
             return sum(
                 self._pages(
-                    min(_STEPS_PER_ROUND_TRIP * self._a_step, _left(request))
+                    min(
+                        _STEPS_PER_ROUND_TRIP * self._a_step * _rows(request),
+                        _left(request),
+                    )
                 )
                 for request in begun
             )
@@ -155,4 +163,12 @@ def _left(request: Any) -> int:
     """Returns the tokens that a request may still generate, as far as SGLang
     looks ahead."""
     most: int = request.sampling_params.max_new_tokens
-    return max(0, min(most - len(request.output_ids), CLIP_MAX_NEW_TOKENS))
+    left = min(most - len(request.output_ids), CLIP_MAX_NEW_TOKENS)
+    return max(0, left) * _rows(request)
+
+
+def _rows(request: Any) -> int:
+    """Returns the tokens that a request generates in a step: one, or one for
+    each of its beams (`beam_width`)."""
+    beams = request.beam_group
+    return 1 if beams is None else int(beams.beam_width)

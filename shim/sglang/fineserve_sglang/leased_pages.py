@@ -146,7 +146,7 @@ class LeasedPages:
         """Returns the slabs wanted for `used` pages in use and `room` more.
         Leaving slabs are added, because their pages cannot be handed out
         again."""
-        staying = max(0, used - self.pages_leaving) + room
+        staying = used - (self.pages_leaving - self.withheld) + room
         wanted = len(self._leaving) + -(-staying // self.smallest_slab)
         return min(wanted, len(self.slabs))
 

@@ -55,6 +55,15 @@ class LeasedRadixCache(UnifiedRadixCache):
         for node, part in zip(nodes, parts):
             if part.any():
                 self._evict_below(node)
+        if hit.any() and self._writes_back():
+            # Each rank has waited for its own copies alone, and the first one
+            # returns the slabs of all.
+            self._all_reduce(torch.zeros(1), torch.distributed.ReduceOp.MIN)
+
+    def _writes_back(self) -> bool:
+        """Returns True with --hicache-write-policy write_back."""
+        copies = self.cache_controller
+        return copies is not None and copies.write_policy == "write_back"
 
     def _nodes(self) -> list[Any]:
         """Returns the nodes with pages on the device."""

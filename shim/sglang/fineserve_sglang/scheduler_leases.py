@@ -8,12 +8,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
-from fineserve_vllm.grants import has_left, wait_until_back
-from fineserve_vllm.kv_abi import KvError, Presence
+from fineserve_vllm.grants import comes_back, has_left
+from fineserve_vllm.kv_abi import Error, KvError, Presence
 from fineserve_vllm.log import logger
 
 from fineserve_sglang.allocators import leased_part
-from fineserve_sglang.demand import Demand
+from fineserve_sglang.demand import Demand, reopen_admission
 from fineserve_sglang.ranks import Ranks, Turn
 from fineserve_sglang.usage import Usage
 
@@ -21,6 +21,8 @@ _log = logger(__name__)
 
 _RETRY_S = 1.0  # between tries to take the KV cache back
 _LOOK_S = 0.005  # between looks at whether the daemon asks
+# With these errors the KV cache never comes back.
+_FOR_GOOD = (Error.STATE, Error.INVALID, Error.FORKED)
 
 
 @dataclasses.dataclass
@@ -74,7 +76,9 @@ class SchedulerLeases:
                 object.__setattr__(book, "req_to_token_pool", pool)
         self._wanted = -1
         self._capacity = -1
+        self._room = 0  # pages that requests may have, used ones among them
         self._clock = clock
+        self._asked = 0  # how often it has asked for its memory
         # True once release() has given up the KV cache, until it is back.
         self._released = False
         self._resumes = False  # resume() was called since
@@ -108,6 +112,7 @@ class SchedulerLeases:
         self._leased.reserved = -(-self._demand.tokens_of_others() // page)
         self._usage.step_begins(turn.sorts)
         self._tell_capacity()
+        self._tell_room()
         self._want()
 
     def _look(self) -> Turn:
@@ -121,10 +126,14 @@ class SchedulerLeases:
         if self._released:
             self._resume_if_due()
         elif self._leased.away:
+            # For a second only: the scheduler goes on reading messages.
             if self._is_needed():
-                wait_until_back(grants)
-            if grants.presence != Presence.AWAY:
-                grants.came_back()  # at once: it has no ranks
+                self._asked += 1
+                back = comes_back(grants, self._asked)
+            else:
+                back = grants.presence != Presence.AWAY and grants.came_back()
+            if back:
+                self._asked = 0
                 self._is_back()
         elif (
             grants.presence == Presence.ASKED_TO_LEAVE
@@ -193,6 +202,8 @@ class SchedulerLeases:
         try:
             self._leased.grants.resume()
         except KvError as error:
+            if error.code in _FOR_GOOD:
+                raise
             self._resume_at = now + _RETRY_S
             _log.warning("%s: the KV cache is not back yet", error)
             return
@@ -257,6 +268,13 @@ class SchedulerLeases:
         if wanted != self._wanted:
             self._wanted = wanted
             self._leased.grants.want(wanted)
+
+    def _tell_room(self) -> None:
+        leased = self._leased
+        room = leased.capacity - leased.withheld - leased.reserved
+        if room > self._room:
+            reopen_admission(self._scheduler)
+        self._room = room
 
     def _tell_capacity(self) -> None:
         """Updates SGLang's own books: its check that no page is lost, and its

@@ -111,13 +111,21 @@ def wait_until_back(grants: Grants) -> None:
     """Asks for the engine's memory, waits until it is on the GPU, and takes
     part again."""
     for tries in itertools.count(1):
-        if grants.come_back(_COME_BACK_S) and grants.came_back():
+        if comes_back(grants, tries):
             return
-        if tries == _LONG_WAIT:
-            _log.warning(
-                "FineServe: requests wait for this engine's memory, which "
-                "has left the GPU: fsctl status says why it is not back"
-            )
+
+
+def comes_back(grants: Grants, tries: int) -> bool:
+    """Asks for the engine's memory for the `tries`th time, and waits for it for
+    a second. Returns True if the engine takes part again."""
+    if grants.come_back(_COME_BACK_S) and grants.came_back():
+        return True
+    if tries == _LONG_WAIT:
+        _log.warning(
+            "FineServe: requests wait for this engine's memory, which "
+            "has left the GPU: fsctl status says why it is not back"
+        )
+    return False
 
 
 class InMemoryGrants:
