@@ -8,10 +8,12 @@ is a dict whose "do" names a function below, with its arguments.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 import time
@@ -63,6 +65,50 @@ class Engine:
             ),
             "seconds": time.monotonic() - began,
         }
+
+    def generate_beside(
+        self,
+        process: int,
+        until: int,
+        prompts: list[list[int]],
+        tokens: int,
+    ) -> list[list[int]]:
+        """Returns the `tokens` tokens that follow each prompt. `process` is
+        stopped until the first prompt has got `until` tokens."""
+        sampling = {
+            "temperature": 0,
+            "max_new_tokens": tokens,
+            "ignore_eos": True,
+        }
+
+        async def first() -> list[dict[str, Any]]:
+            parts = await self._engine.async_generate(
+                input_ids=prompts[0], sampling_params=sampling, stream=True
+            )
+            count = 0
+            async for part in parts:
+                count += 1
+                if count == until:
+                    os.kill(process, signal.SIGCONT)
+            return [part]
+
+        async def all_of_them() -> list[list[int]]:
+            outputs = await asyncio.gather(
+                first(),
+                self._engine.async_generate(
+                    input_ids=prompts[1:], sampling_params=sampling
+                ),
+            )
+            return [its["output_ids"] for part in outputs for its in part]
+
+        os.kill(process, signal.SIGSTOP)
+        try:
+            found: list[list[int]] = self._engine.loop.run_until_complete(
+                all_of_them()
+            )
+        finally:
+            os.kill(process, signal.SIGCONT)
+        return found
 
     def embed(self, prompts: list[list[int]]) -> list[list[float]]:
         from sglang.srt.managers.io_struct import EmbeddingReqInput

@@ -9,7 +9,7 @@ from sglang_machine import EngineProcess, SglangMachine, WideModel
 from tiny_models import random_prompts
 
 MODEL = WideModel()
-LONG = 80  # tokens of an answer
+LONG = 90  # tokens of an answer
 
 
 class OnAView(SglangMachine):
@@ -40,13 +40,19 @@ class OnAView(SglangMachine):
         return stats
 
     def check_admission(self, engine: EngineProcess) -> None:
-        """Sends more than a fresh engine has room for. What waits is let in
-        once there are slabs, before the first ones end."""
+        """Sends more than a fresh engine has room for while its daemon is
+        stopped. The rest is let in when slabs come, before the first ones
+        end."""
         leased = engine.run("stats")["leased_slabs"]
         prompts = random_prompts(2, 24, (90, 90))
         tokens = engine.run(
-            "generate", prompts=prompts, max_tokens=[LONG] * len(prompts)
-        )["tokens"]
+            "generate_beside",
+            process=self.daemon.pid,
+            until=LONG // 10,
+            prompts=prompts,
+            tokens=LONG,
+        )
+        self.assertEqual(sum(map(len, tokens)), 24 * LONG)
         self.assertEqual(self.reference(MODEL).wrong(prompts, tokens), 0)
         stats = engine.run("stats")
         print(leased, stats["leased_slabs"], "slabs,", stats["steps"], "steps")
@@ -54,7 +60,7 @@ class OnAView(SglangMachine):
         self.assertLess(stats["steps"], 1.6 * LONG)
 
     def test_tokens_are_those_of_transformers(self) -> None:
-        self.start_daemon()
+        self.daemon = self.start_daemon()
         for page, allocator in (1, "Token"), (16, "Paged"):
             with self.subTest(page_size=page):
                 stats = self.serve(page_size=page)
