@@ -146,7 +146,8 @@ class LeasedPages:
         """Returns the slabs wanted for `used` pages in use and `room` more.
         Leaving slabs are added, because their pages cannot be handed out
         again."""
-        staying = used - (self.pages_leaving - self.withheld) + room
+        used_leaving = self.pages_leaving - self.withheld
+        staying = max(0, used - used_leaving) + room
         wanted = len(self._leaving) + -(-staying // self.smallest_slab)
         return min(wanted, len(self.slabs))
 
