@@ -58,6 +58,14 @@ class SleepTest(unittest.TestCase):
             ],
         )
 
+    def test_an_executor_whose_weights_sleep_keeps_its_kv_cache(self) -> None:
+        self.worker.sleeping_tags = {"weights"}
+        self.worker.sleep()
+        self.assertEqual(self.calls, [("sleep", 1)])
+        self.worker.sleeping_tags = {"kv_cache"}
+        self.worker.sleep()
+        self.assertEqual(self.calls[1:], ["suspend", ("sleep", 1)])
+
     def test_without_tags_all_wakes_up(self) -> None:
         self.worker.sleep()
         self.worker.wake_up()

@@ -504,16 +504,22 @@ class WatchTest(unittest.TestCase):
             error(kv_abi.Error.DRIVER),
             True,
             error(kv_abi.Error.STATE),
+            True,
+            True,
             Ended,
         ]
-        wake, pause = mock.Mock(), mock.Mock()
+        # An engine that its caller steps does its work here.
+        wake = mock.Mock(
+            side_effect=[None, None, error(kv_abi.Error.DRIVER), None]
+        )
+        pause = mock.Mock()
         with (
             self.assertLogs("vllm.fineserve_vllm.lease_watch") as logs,
             self.assertRaises(Ended),
         ):
             lease_watch.watch(grants, wake, pause)
-        self.assertEqual(wake.call_count, 2)
-        self.assertEqual(pause.call_count, 3)
+        self.assertEqual(wake.call_count, 4)
+        self.assertEqual(pause.call_count, 4)
         self.assertEqual(len(logs.output), 2)
 
 

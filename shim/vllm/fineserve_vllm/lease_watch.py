@@ -27,6 +27,8 @@ def watch(
     while True:
         try:
             changed = grants.wait_for_change(_WAIT_MS)
+            if changed:
+                wake()
             failing = False
         except kv_abi.KvError as error:
             if not failing:
@@ -36,5 +38,4 @@ def watch(
             if error.code != kv_abi.Error.NO_DAEMON:
                 pause(_WAIT_MS / 1000)
         if changed:
-            wake()
             grants.wait_for_poll(_POLL_TIMEOUT_S)

@@ -51,6 +51,12 @@ def wrap(worker: Any, kv: Kv) -> None:
 
 
 def _sleep(kv: Kv, original: Callable[[int], None], level: int = 1) -> None:
+    # An executor whose weights are asleep leaves all as it is, also a KV cache
+    # that has woken up alone.
+    executor = getattr(original, "__self__", None)
+    if "weights" in getattr(executor, "sleeping_tags", ()):
+        original(level)
+        return
     kv.suspend()
     try:
         original(level)
