@@ -542,6 +542,14 @@ class RadixCache(_Caches):
                 cache.evict_leaving(allocator.leased, False)
                 self.assertEqual(cache._all_reduce.call_count, waits)
 
+    def test_one_rank_waits_for_none(self) -> None:
+        for allocator in self.each:
+            cache = self.cache(allocator)
+            cache.cache_controller = mock.Mock(write_policy="write_back")
+            cache._evict_leaf = mock.Mock()
+            self.leave(cache, 3)
+            cache._evict_leaf.assert_called_once()
+
 
 class Windows(_Allocators):
     """Layers of sliding windows have a separate pool of WINDOWS pages."""
