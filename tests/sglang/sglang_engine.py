@@ -20,6 +20,14 @@ import time
 from typing import Any
 
 
+def _sampling(tokens: int, **more: Any) -> dict[str, Any]:
+    return {
+        "temperature": 0,
+        "max_new_tokens": tokens,
+        "ignore_eos": "stop_token_ids" not in more,
+    } | more
+
+
 class Engine:
     def __init__(self, arguments: dict[str, Any]) -> None:
         import sglang
@@ -43,13 +51,7 @@ class Engine:
         outputs = self._engine.generate(
             input_ids=prompts,
             sampling_params=[
-                {
-                    "temperature": 0,
-                    "max_new_tokens": count,
-                    "ignore_eos": "stop_token_ids" not in sampling,
-                }
-                | sampling
-                for count in max_tokens
+                _sampling(count, **sampling) for count in max_tokens
             ],
             lora_path=adapters,
         )
@@ -75,11 +77,7 @@ class Engine:
     ) -> list[list[int]]:
         """Returns the `tokens` tokens that follow each prompt. `process` is
         stopped until the first prompt has got `until` tokens."""
-        sampling = {
-            "temperature": 0,
-            "max_new_tokens": tokens,
-            "ignore_eos": True,
-        }
+        sampling = _sampling(tokens)
 
         async def first() -> list[dict[str, Any]]:
             parts = await self._engine.async_generate(

@@ -525,7 +525,6 @@ class RadixCache(_Caches):
             self.assertEqual(sorted(allocator.give_back(0)), [1, 2])
             self.assertEqual(self.known(cache, 0), 0)
 
-
     def test_ranks_wait_for_each_others_copies_to_the_host(self) -> None:
         """Each has waited for its own when its entries are gone."""
         for policy, waits in ("write_back", 1), ("write_through", 0):

@@ -32,19 +32,18 @@ def _by_batch(scheduler: Any) -> list[list[Any]]:
     found = []
     all_launched = getattr(scheduler, "mbs", [scheduler.last_batch])
     for batch, launched in zip(_batches(scheduler), all_launched):
-        requests = {id(request): request for request in batch.reqs}
-        elsewhere = [scheduler.chunked_req]
-        if launched is not None:
-            requests |= {id(request): request for request in launched.reqs}
-            if launched.forward_mode.is_extend():
-                elsewhere.append(launched.chunked_req)
+        requests = batch.reqs
+        elsewhere = {id(scheduler.chunked_req)}
+        if launched is not None and launched is not batch:
+            both = [*batch.reqs, *launched.reqs]
+            requests = {id(request): request for request in both}.values()
+        if launched is not None and launched.forward_mode.is_extend():
+            elsewhere.add(id(launched.chunked_req))
         found.append(
             [
                 request
-                for request in requests.values()
-                if not (
-                    request.finished() or any(request is r for r in elsewhere)
-                )
+                for request in requests
+                if id(request) not in elsewhere and not request.finished()
             ]
         )
     return found
@@ -71,7 +70,7 @@ class Demand:
         self._scheduler = scheduler
         self._page = scheduler.page_size
         self._ahead = ahead
-        # The most tokens of one row of a request in a step.
+        # The most tokens of one sequence of a request in a step.
         self._a_step = max(1, ahead // 2)
         step = scheduler.chunked_prefill_size or scheduler.max_prefill_tokens
         # The most prompt tokens that these steps can read.
@@ -99,7 +98,7 @@ class Demand:
             return sum(
                 self._pages(
                     min(
-                        _STEPS_PER_ROUND_TRIP * self._a_step * _rows(request),
+                        _STEPS_PER_ROUND_TRIP * self._a_step * _sequences(request),
                         _left(request),
                     )
                 )
@@ -141,9 +140,12 @@ class Demand:
         """Returns the tokens that one running request of each micro-batch can
         take until it ends, without the micro-batch whose step begins."""
         scheduler = self._scheduler
+        batches = _batches(scheduler)
+        if len(batches) == 1:
+            return 0
         return sum(
             self._longest(requests)
-            for requests, batch in zip(_by_batch(scheduler), _batches(scheduler))
+            for requests, batch in zip(_by_batch(scheduler), batches)
             if batch is not scheduler.running_batch
         )
 
@@ -164,11 +166,11 @@ def _left(request: Any) -> int:
     looks ahead."""
     most: int = request.sampling_params.max_new_tokens
     left = min(most - len(request.output_ids), CLIP_MAX_NEW_TOKENS)
-    return max(0, left) * _rows(request)
+    return max(0, left) * _sequences(request)
 
 
-def _rows(request: Any) -> int:
-    """Returns the tokens that a request generates in a step: one, or one for
-    each of its beams (`beam_width`)."""
+def _sequences(request: Any) -> int:
+    """Returns the number of sequences that a request generates: one, or its
+    beams (`beam_width`)."""
     beams = request.beam_group
     return 1 if beams is None else int(beams.beam_width)

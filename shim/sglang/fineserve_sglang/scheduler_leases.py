@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
-from fineserve_vllm.grants import comes_back, has_left
+from fineserve_vllm.grants import has_left, try_to_come_back
 from fineserve_vllm.kv_abi import Error, KvError, Presence
 from fineserve_vllm.log import logger
 
@@ -129,7 +129,7 @@ class SchedulerLeases:
             # For a second only: the scheduler goes on reading messages.
             if self._is_needed():
                 self._asked += 1
-                back = comes_back(grants, self._asked)
+                back = try_to_come_back(grants, self._asked)
             else:
                 back = grants.presence != Presence.AWAY and grants.came_back()
             if back:

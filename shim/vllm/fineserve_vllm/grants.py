@@ -111,11 +111,11 @@ def wait_until_back(grants: Grants) -> None:
     """Asks for the engine's memory, waits until it is on the GPU, and takes
     part again."""
     for tries in itertools.count(1):
-        if comes_back(grants, tries):
+        if try_to_come_back(grants, tries):
             return
 
 
-def comes_back(grants: Grants, tries: int) -> bool:
+def try_to_come_back(grants: Grants, tries: int) -> bool:
     """Asks for the engine's memory for the `tries`th time, and waits for it for
     a second. Returns True if the engine takes part again."""
     if grants.come_back(_COME_BACK_S) and grants.came_back():

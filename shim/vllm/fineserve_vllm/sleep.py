@@ -41,7 +41,7 @@ def wrap(worker: Any, kv: Kv) -> None:
     processes, `worker` is the executor that calls them, in the process that
     runs their block pool; a worker itself then has no KV cache to suspend."""
     for name, wrapper in (
-        ("sleep", _sleep),
+        ("sleep", functools.partial(_sleep, worker)),
         ("wake_up", _wake_up),
         ("discard", _discard),
     ):
@@ -50,11 +50,12 @@ def wrap(worker: Any, kv: Kv) -> None:
             setattr(worker, name, functools.partial(wrapper, kv, original))
 
 
-def _sleep(kv: Kv, original: Callable[[int], None], level: int = 1) -> None:
+def _sleep(
+    worker: Any, kv: Kv, original: Callable[[int], None], level: int = 1
+) -> None:
     # An executor whose weights are asleep leaves all as it is, also a KV cache
     # that has woken up alone.
-    executor = getattr(original, "__self__", None)
-    if "weights" in getattr(executor, "sleeping_tags", ()):
+    if "weights" in getattr(worker, "sleeping_tags", ()):
         original(level)
         return
     kv.suspend()
