@@ -218,8 +218,9 @@ int fs_kv_suspend(void);
  * claims the floor. No slab is leased yet, as after fs_kv_activate; what the
  * tensors held is lost, and scratch is zero. The daemon may be another one with
  * a pool of the same size. Fails with FS_STATE (no view is suspended),
- * FS_NO_DAEMON, FS_REFUSED (others have been promised what the floor needs: try
- * again later), FS_NO_MEMORY, FS_NO_ROOM or FS_DRIVER; the view is then still
+ * FS_INVALID (the pool has another size: restart the engine), FS_NO_DAEMON,
+ * FS_REFUSED (others have been promised what the floor needs: try again later),
+ * FS_NO_MEMORY, FS_NO_ROOM or FS_DRIVER; the view is then still
  * suspended, unless an unmapping failed too. Any thread. Waits for each of the
  * daemon's answers, at most 10 s, and for room on a full GPU while some may
  * come, at most 2 min; takes as long as fs_kv_activate. In a process that

@@ -356,7 +356,7 @@ int GroupView::TakeAllPools() {
   fs_kv_geometry geometry = {};
   if (const int failed = Open(count_, &geometry)) return failed;
   if (geometry.slab_count == views_) return FS_OK;
-  return KvError(FS_REFUSED,
+  return KvError(FS_INVALID,
                  "the pools of this engine's GPUs have %u slabs in common, and "
                  "had %u: restart the engine",
                  geometry.slab_count, views_);

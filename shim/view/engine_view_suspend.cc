@@ -113,7 +113,7 @@ int EngineView::Rebuild(const Driver& real, const ViewGrant& grant) {
   ViewShape shape;
   if (const int bad = Shape(real, format_, grant, &shape)) return bad;
   if (!SameShape(shape, mapping_.shape())) {
-    return KvError(FS_REFUSED,
+    return KvError(FS_INVALID,
                    "the daemon's pool has another size than the one that this "
                    "view was made for: restart the engine");
   }

@@ -231,7 +231,7 @@ TEST_F(EngineViewSuspendTest, PoolOfAnotherSizeIsRefused) {
   ASSERT_EQ(view_.Suspend(driver_), FS_OK);
   KillDaemon();
   StartDaemon({.epoch = 43, .slab_count = kSlabs - 1});
-  EXPECT_EQ(view_.Resume(driver_), FS_REFUSED);
+  EXPECT_EQ(view_.Resume(driver_), FS_INVALID);
   EXPECT_THAT(KvErrorText(), HasSubstr("another size"));
   ExpectNothingIsMapped();
 }

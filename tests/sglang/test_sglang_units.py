@@ -150,8 +150,15 @@ class Demands(unittest.TestCase):
             last_batch=None,
             waiting_queue=[request] * waiting,
             chunked_req=None,
+            _engine_paused=False,
         )
         return Demand(self.scheduler, ahead)
+
+    def test_a_paused_engine_wants_no_pages(self) -> None:
+        demand = self.demand(0, waiting=1)
+        self.scheduler._engine_paused = True
+        self.assertEqual(demand.pages(), 0)
+        self.assertEqual(demand.tokens_begun(), 10 + 2, "it goes on later")
 
     def test_a_request_keeps_room_for_its_drafts(self) -> None:
         self.assertEqual(self.demand(0).tokens_begun(), 10 + 2)
@@ -216,6 +223,7 @@ class Pipelines(_Allocators):
             mbs=[batches[0], _batch([self.other], reads=True), None],
             waiting_queue=[],
             chunked_req=None,
+            _engine_paused=False,
         )
 
     def test_each_micro_batch_can_end_one_of_its_requests(self) -> None:

@@ -14,6 +14,7 @@ doubles.prepare()
 
 from fineserve_vllm.demand import Demand  # noqa: E402
 from fineserve_vllm.kv_groups import Taken  # noqa: E402
+from vllm.v1.core.sched.interface import PauseState  # noqa: E402
 
 BLOCK_TOKENS = 16
 MOST_TOKENS = 512  # in a step
@@ -38,8 +39,10 @@ def blocks(
     groups: Sequence[Taken] = (ATTENTION,),
     loaded: list[Any] | None = None,
     watermark_blocks: int = 0,
+    paused: PauseState = PauseState.UNPAUSED,
 ) -> int:
     scheduler = types.SimpleNamespace(
+        pause_state=paused,
         running=running,
         waiting=waiting or [],
         kv_holding_waiting=loaded or [],
@@ -184,6 +187,21 @@ class DemandTest(unittest.TestCase):
             -(-(5 + 164) // BLOCK_TOKENS) + 2 + 30,
         )
         self.assertEqual(blocks([request(100, 99)], watermark_blocks=30), 2)
+
+    def test_a_paused_engine_needs_no_room_for_requests_that_it_keeps(
+        self,
+    ) -> None:
+        running, waiting = [request(100, 99)], [request(160)]
+        loaded = [request(160, 80)]
+        for paused, needed in (
+            (PauseState.PAUSED_NEW, blocks(running, loaded=loaded)),
+            (PauseState.PAUSED_ALL, 0),
+        ):
+            with self.subTest(paused):
+                self.assertEqual(
+                    blocks(running, waiting, loaded=loaded, paused=paused),
+                    needed,
+                )
 
     def test_requests_may_come_while_those_that_wait_are_looked_at(
         self,

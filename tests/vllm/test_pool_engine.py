@@ -560,6 +560,48 @@ class EvictionTest(EngineTest):
         used = held_blocks(scheduler)
         self.assertEqual({block // PER_SLAB for block in used}, {2})
 
+    def test_an_engine_core_reads_its_queue_between_tries(self) -> None:
+        core = idle_engine_core(self.installed())
+        scheduler = core.scheduler
+        self.asked()
+        scheduler.has_requests()
+        with mock.patch.object(
+            scheduler, "has_unfinished_requests", return_value=True
+        ) as unfinished:
+            with mock.patch.object(
+                self.grants, "come_back", return_value=False
+            ) as come_back:
+                for tries in (1, 2):
+                    self.assertTrue(scheduler.has_requests())
+                    self.assertFalse(core._process_engine_step())
+                    self.assertEqual(come_back.call_count, tries)
+                unfinished.return_value = False  # all were aborted
+                self.assertFalse(scheduler.has_requests())
+                self.assertFalse(core._process_engine_step())
+                self.assertEqual(come_back.call_count, 2)
+            unfinished.return_value = True
+            core._process_engine_step()
+        self.assertEqual(self.grants.presence, Presence.HERE)
+        self.grants.lease(2)
+        build.step(scheduler)
+        build.add_request(scheduler, "a", 40)
+        self.assertTrue(core._process_engine_step())
+
+    @unittest.skipUnless(build.REAL, "vLLM is not installed")
+    def test_requests_that_were_aborted_do_not_bring_it_back(self) -> None:
+        scheduler = self.installed()
+        self.asked()
+        scheduler.has_requests()
+        build.add_request(scheduler, "a", 40)
+        self.assertTrue(scheduler.has_requests())
+        build.finish_request(scheduler, "a")
+        self.assertTrue(scheduler.has_finished_requests())
+        self.assertFalse(scheduler.has_requests())
+        self.assertEqual(self.grants.asked_to_come_back, 0)
+        build.add_request(scheduler, "b", 40)
+        build.step(scheduler)
+        self.assertFalse(scheduler.has_finished_requests())
+
     def returns_at_the_third_time(self) -> Iterator[bool]:
         yield False
         yield False
@@ -845,6 +887,11 @@ def idle_engine_core(scheduler: Any) -> Any:
     core.aborts_queue = queue.Queue()
     core.batch_queue = None
     core.engines_running = False
+    core.step_fn = lambda: (
+        {},
+        scheduler.schedule().total_num_scheduled_tokens > 0,
+    )
+    core.post_step = lambda executed: None
     core.process_input_queue_block = True
     core.shutdown_state = engine_core.EngineShutdownState.RUNNING
     core._idle_state_callbacks = []

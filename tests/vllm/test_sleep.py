@@ -14,6 +14,7 @@ import doubles
 REAL = doubles.prepare()
 
 from fineserve_vllm import kv_abi, ranks, sleep  # noqa: E402
+from fineserve_vllm.grants import try_to_come_back  # noqa: E402
 from fineserve_vllm.shim_grants import GroupGrants  # noqa: E402
 
 
@@ -167,6 +168,12 @@ class Rank:
     def resume(self) -> None:
         self._change(to=False)
 
+    leave = suspend
+
+    def come_back(self, timeout_ms: int) -> bool:
+        self.is_suspended = False  # its view is active, too
+        return True
+
     def _change(self, to: bool) -> None:
         if self.is_suspended == to:
             raise kv_abi.KvError("fs_kv", kv_abi.Error.STATE, "as it was")
@@ -175,15 +182,27 @@ class Rank:
         self.is_suspended = to
 
 
+class BlockPool(Rank):
+    """The process that runs the block pool of ranks."""
+
+    def come_back(self, timeout_ms: int) -> bool:
+        return True
+
+    def presence(self) -> kv_abi.Presence:
+        return kv_abi.Presence.HERE
+
+
 class Executor:
     def __init__(self, ranks: list[Rank]) -> None:
         self._ranks = ranks
 
-    def collective_rpc(self, function: Any) -> list[Any]:
+    def collective_rpc(
+        self, function: Any, args: tuple[Any, ...] = ()
+    ) -> list[Any]:
         answers = []
         for rank in self._ranks:
             with mock.patch.object(kv_abi, "Shim", lambda rank=rank: rank):
-                answers.append(function(None))
+                answers.append(function(None, *args))
         return answers
 
 
@@ -216,16 +235,42 @@ class SleepOfRanksTest(unittest.TestCase):
                 self.ranks[refused].refusal = None
                 self.workers.resume()
 
-    def test_the_engine_ends_if_one_cannot_fall_asleep(self) -> None:
-        self.ranks[1].refusal = self.refusal
-        grants = GroupGrants(
-            Rank(),  # the process that runs their block pool
+    def grants(self, pauses: list[float] | None = None) -> GroupGrants:
+        self.block_pool = BlockPool()
+        return GroupGrants(
+            self.block_pool,
             kv_abi.Geometry(),
             0,
             self.workers,
+            pause=(pauses if pauses is not None else []).append,
         )
+
+    def test_the_engine_ends_if_one_cannot_fall_asleep(self) -> None:
+        self.ranks[1].refusal = self.refusal
         with self.assertRaisesRegex(SystemExit, "could not fall asleep"):
-            grants.suspend()
+            self.grants().suspend()
+
+    def test_an_engine_whose_blocks_are_refused_tries_again_after_a_pause(
+        self,
+    ) -> None:
+        pauses: list[float] = []
+        grants = self.grants(pauses)
+        grants.leave()
+        self.block_pool.refusal = self.refusal
+        for tries in (1, 2):
+            self.assertFalse(try_to_come_back(grants, tries))
+            self.assertEqual(pauses, [1.0] * tries)
+        self.block_pool.refusal = None
+        self.assertTrue(try_to_come_back(grants, 3))
+
+    def test_an_engine_whose_pool_has_another_size_ends(self) -> None:
+        grants = self.grants()
+        grants.leave()
+        self.block_pool.refusal = kv_abi.KvError(
+            "fs_kv_resume", kv_abi.Error.INVALID, "in common: restart"
+        )
+        with self.assertRaisesRegex(kv_abi.KvError, "restart"):
+            try_to_come_back(grants, 1)
 
 
 class Worker:

@@ -88,8 +88,10 @@ class Demand:
 
     def pages(self) -> int:
         """Returns the most pages that the requests can take; 0 for an engine
-        without requests."""
+        without requests, or one that is paused."""
         scheduler = self._scheduler
+        if scheduler._engine_paused:
+            return 0
         begun = running(scheduler)
         waiting = list(scheduler.waiting_queue)
         if scheduler.chunked_req is not None:

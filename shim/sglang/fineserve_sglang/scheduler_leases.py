@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from fineserve_vllm.grants import has_left, try_to_come_back
-from fineserve_vllm.kv_abi import Error, KvError, Presence
+from fineserve_vllm.kv_abi import KvError, Presence
 from fineserve_vllm.log import logger
 
 from fineserve_sglang.allocators import leased_part
@@ -21,8 +21,6 @@ _log = logger(__name__)
 
 _RETRY_S = 1.0  # between tries to take the KV cache back
 _LOOK_S = 0.005  # between looks at whether the daemon asks
-# With these errors the KV cache never comes back.
-_FOR_GOOD = (Error.STATE, Error.INVALID, Error.FORKED)
 
 
 @dataclasses.dataclass
@@ -202,7 +200,7 @@ class SchedulerLeases:
         try:
             self._leased.grants.resume()
         except KvError as error:
-            if error.code in _FOR_GOOD:
+            if error.is_for_good:
                 raise
             self._resume_at = now + _RETRY_S
             _log.warning("%s: the KV cache is not back yet", error)

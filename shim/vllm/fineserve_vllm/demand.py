@@ -43,8 +43,11 @@ class Demand:
 
     def blocks(self) -> int:
         """Returns the most blocks that the requests can take; 0 for an engine
-        without requests. A request's last block in each group is partly filled.
-        How far is not checked, so each adds one more block."""
+        without requests, or one that is paused. A request's last block in each
+        group is partly filled. How far is not checked, so each adds one more
+        block."""
+        if self._scheduler.pause_state.name == "PAUSED_ALL":
+            return 0
         running = self._scheduler.running
         requests = len(running)
         # A running request that generates has computed all its tokens but the
@@ -73,12 +76,12 @@ class Demand:
         prompt that it computes."""
         found: list[int] = []
         slots = max(0, self._most_requests - requests)
-        waiting = itertools.chain(
-            # Requests loaded from the host, which have blocks for what was
-            # loaded.
-            _copied(self._scheduler.kv_holding_waiting, slots),
-            _copied(self._scheduler.waiting, slots),
-        )
+        # Requests loaded from the host, which have blocks for what was loaded.
+        waiting = _copied(self._scheduler.kv_holding_waiting, slots)
+        if self._scheduler.pause_state.name == "UNPAUSED":
+            waiting = itertools.chain(
+                waiting, _copied(self._scheduler.waiting, slots)
+            )
         for request in itertools.islice(waiting, slots):
             if found and tokens >= self._most_tokens:
                 break

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fineserve_vllm import support
-from fineserve_vllm.grants import has_left, wait_until_back
+from fineserve_vllm.grants import has_left, try_to_come_back
 from fineserve_vllm.kv_abi import Presence
 from fineserve_vllm.loaded_requests import LoadedRequests
 from fineserve_vllm.log import logger
@@ -108,6 +108,7 @@ class EngineLeases:
         self._wake_pending = False
         self._suspended = False
         self._away = False  # suspended, because the engine has left the GPU
+        self._asked = 0  # how often it has asked for its memory since then
         self._post_wakeup: Callable[[], None] | None = None
 
     # Called from the wrapped Scheduler.
@@ -154,18 +155,44 @@ class EngineLeases:
             with self.pool.lock:
                 self._answer()
 
-    def has_work(self) -> bool:
-        """Returns True if a scheduler without requests should run a step, if
-        only to look at leases. An idle EngineCore runs schedule() only if
-        has_requests() is true; the step has no tokens, and its end returns
-        slabs that were asked back. EngineCore asks before it sleeps, and
-        requests may have been aborted since its last step."""
+    def has_work(self, has_requests: bool) -> bool:
+        """Returns True if a scheduler should run a step, which without requests
+        only looks at leases. An idle EngineCore runs schedule() only if its
+        scheduler's has_requests() is true; the step has no tokens, and its end
+        returns slabs that were asked back. EngineCore asks before it sleeps,
+        and requests may have been aborted since its last step. While the engine
+        is away, only unfinished requests are work: what is known of finished
+        ones waits.
+
+        Args:
+            has_requests: the scheduler's own answer.
+        """
+        if has_requests and not self._away:
+            return True
         with self.pool.lock:
-            if not self._follow_presence():
+            takes_part = self._follow_presence()
+            if has_requests:
+                return (
+                    not self._away or self._scheduler.has_unfinished_requests()
+                )
+            if not takes_part:
                 return False
             self._want()
             self._usage.step_ended()
         return self._wake_pending
+
+    def can_step(self) -> bool:
+        """Called before an EngineCoreProc steps. Returns False if the engine is
+        away, and no request needs its memory or it is not back within a second.
+        The engine then reads its queue, which may hold the end of requests or
+        its own, before it asks again."""
+        if not self._away:
+            return True
+        with self.pool.lock:
+            return (
+                self._scheduler.has_unfinished_requests()
+                and self._try_to_come_back()
+            )
 
     # Waking.
 
@@ -278,13 +305,19 @@ class EngineLeases:
 
     def _come_back(self) -> None:
         """Waits until the memory is back, because the caller needs it."""
-        if not self._away:
-            return
-        wait_until_back(self.pool.grants)
+        while self._away and not self._try_to_come_back():
+            pass
+
+    def _try_to_come_back(self) -> bool:
+        self._asked += 1
+        if not try_to_come_back(self.pool.grants, self._asked):
+            return False
         self._came_back()
+        return True
 
     def _came_back(self) -> None:
         self._away = False
+        self._asked = 0
         self._resumed()
 
     # Inside.

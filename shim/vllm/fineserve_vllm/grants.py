@@ -10,7 +10,6 @@ shim_grants.py talks to the daemon through the preloaded shim.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -105,14 +104,6 @@ def has_left(leave: Callable[[], None]) -> bool:
         _log.info("%s", error)
         return False
     return True
-
-
-def wait_until_back(grants: Grants) -> None:
-    """Asks for the engine's memory, waits until it is on the GPU, and takes
-    part again."""
-    for tries in itertools.count(1):
-        if try_to_come_back(grants, tries):
-            return
 
 
 def try_to_come_back(grants: Grants, tries: int) -> bool:

@@ -60,6 +60,11 @@ class KvError(RuntimeError):
         super().__init__(f"FineServe: {text} ({function})")
         self.code = code
 
+    @property
+    def is_for_good(self) -> bool:
+        """True if the same call would fail again however often it is tried."""
+        return self.code in (Error.STATE, Error.INVALID, Error.FORKED)
+
 
 class _Struct(ctypes.Structure):
     """A structure that stores its size in its first member, as the interface

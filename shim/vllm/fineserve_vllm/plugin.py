@@ -335,7 +335,8 @@ def _wrap_scheduler(
 
     def has_requests(original: Callable[..., bool], self: Any) -> bool:
         engine = leases_of(self)
-        return original(self) or (engine is not None and engine.has_work())
+        has = original(self)
+        return has if engine is None else engine.has_work(has)
 
     _wrap(cls, "__init__", construct)
     _wrap(cls, "schedule", schedule)
@@ -362,6 +363,12 @@ def _wrap_engine_core() -> None:
             engine.attach(wake.poster(self.input_queue))
         return original(self)
 
+    def process_engine_step(original: Callable[..., bool], self: Any) -> bool:
+        engine = leases_of(self.scheduler)
+        if engine is not None and not engine.can_step():
+            return False
+        return original(self)
+
     def post_step(
         original: Callable[..., None], self: Any, *args: Any, **kwargs: Any
     ) -> None:
@@ -371,5 +378,6 @@ def _wrap_engine_core() -> None:
             engine.steps_launched()
 
     _wrap(core.EngineCoreProc, "_process_input_queue", process_input_queue)
+    _wrap(core.EngineCoreProc, "_process_engine_step", process_engine_step)
     _wrap(core.EngineCore, "post_step", post_step)
     _engine_core_wrapped = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from fineserve_vllm import kv_abi, ranks
@@ -11,7 +12,7 @@ from fineserve_vllm.log import logger
 
 _log = logger(__name__)
 
-_COME_BACK_S = 1.0  # between two asks of the workers
+_COME_BACK_S = 1.0  # between two tries
 
 
 class ShimGrants:
@@ -149,9 +150,11 @@ class GroupGrants(ShimGrants):
         geometry: kv_abi.Geometry,
         num_blocks: int,
         workers: ranks.Ranks,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(shim, geometry, num_blocks, active=True)
         self._workers = workers
+        self._pause = pause
         self._left = False
 
     def suspend(self) -> None:
@@ -189,7 +192,10 @@ class GroupGrants(ShimGrants):
         try:
             self._shim.resume()
         except kv_abi.KvError as error:
+            if error.is_for_good:
+                raise
             _log.info("%s", error)
+            self._pause(_COME_BACK_S)
             return False
         self._left = False
         return super().came_back()

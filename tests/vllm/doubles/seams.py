@@ -47,7 +47,9 @@ METHODS = {
         "prepend_request remove_request"
     ),
     ("vllm.v1.engine.core", "EngineCore"): "_initialize_kv_caches post_step",
-    ("vllm.v1.engine.core", "EngineCoreProc"): "_process_input_queue has_work",
+    ("vllm.v1.engine.core", "EngineCoreProc"): (
+        "_process_input_queue _process_engine_step has_work"
+    ),
     ("vllm.model_executor.model_loader.base_loader", "BaseModelLoader"): (
         "load_model"
     ),
@@ -79,7 +81,7 @@ ATTRIBUTES = {
         "block_pool watermark_blocks"
     ),
     ("vllm.v1.core.sched.scheduler", "Scheduler"): (
-        "kv_cache_manager running waiting num_spec_tokens "
+        "kv_cache_manager running waiting pause_state num_spec_tokens "
         "prev_step_scheduled_req_ids max_num_scheduled_tokens "
         "max_num_running_reqs block_size connector kv_holding_waiting "
         "finished_recving_kv_req_ids _inflight_prefills"

@@ -38,3 +38,6 @@ class EngineCoreProc(EngineCore):
             self.input_queue.get()
         while not self.input_queue.empty():
             self.input_queue.get_nowait()
+
+    def _process_engine_step(self):
+        return self.scheduler.schedule().total_num_scheduled_tokens > 0

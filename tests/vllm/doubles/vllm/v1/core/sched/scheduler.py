@@ -3,6 +3,7 @@
 import types
 
 from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.request_queue import FCFSRequestQueue
 
 
@@ -19,6 +20,7 @@ class Scheduler:
         log_stats=False,
     ):
         self.connector = None
+        self.pause_state = PauseState.UNPAUSED
         self.kv_cache_manager = KVCacheManager(kv_cache_config, block_size)
         self.block_size = block_size
         self.max_num_scheduled_tokens = 64
