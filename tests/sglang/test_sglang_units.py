@@ -154,11 +154,11 @@ class Demands(unittest.TestCase):
         )
         return Demand(self.scheduler, ahead)
 
-    def test_a_paused_engine_wants_no_pages(self) -> None:
+    def test_a_paused_engine_wants_pages_for_what_has_begun(self) -> None:
         demand = self.demand(0, waiting=1)
         self.scheduler._engine_paused = True
-        self.assertEqual(demand.pages(), 0)
-        self.assertEqual(demand.tokens_begun(), 10 + 2, "it goes on later")
+        self.assertEqual(demand.pages(), 4 + 1)
+        self.assertEqual(demand.tokens_begun(), 10 + 2)
 
     def test_a_request_keeps_room_for_its_drafts(self) -> None:
         self.assertEqual(self.demand(0).tokens_begun(), 10 + 2)
@@ -259,7 +259,9 @@ class Pipelines(_Allocators):
         demand = Demand(scheduler, 0)
         running = 20 + 1 + 5 + 1 + 10 + 1
         scheduler.waiting_queue = [_request(7)]
-        self.assertEqual(demand.pages(), running + 30 + 7 + 1 + 3)
+        for paused in (False, True):  # it does not stop
+            scheduler._engine_paused = paused
+            self.assertEqual(demand.pages(), running + 30 + 7 + 1 + 3)
 
     def test_others_keep_room_unless_a_request_is_alone(self) -> None:
         for allocator in self.each:
@@ -800,6 +802,32 @@ class Leaving(_Caches):
             scheduler.tree_cache.unlock(lock)
             leases.step_begins()
             self.assertEqual(grants.presence, Presence.AWAY)
+
+
+class Paused(_Caches):
+    """A scheduler that is paused after a step was launched; its cache has all
+    slabs."""
+
+    def test_slabs_drain_although_its_last_result_waits(self) -> None:
+        for allocator in self.each:
+            scheduler = self.scheduler(allocator)
+            finish = mock.Mock()
+            leases = SchedulerLeases(scheduler, Ranks(), finish_device=finish)
+            grants = allocator.leased.grants
+            leases.step_begins()
+            step = object()
+            leases.launching()
+            leases.launched(None, step)
+            grants.ask_back(2)
+            leases.step_begins()
+            self.assertEqual(grants.returned, [], "the step may write it")
+            finish.assert_not_called()
+            scheduler._engine_paused = True
+            for _ in range(2):
+                leases.step_begins()
+            self.assertEqual(grants.returned, [2])
+            finish.assert_called_once_with()
+            leases.processed(None, step)  # when it goes on
 
 
 class Released(_Caches):

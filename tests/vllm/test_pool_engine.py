@@ -563,6 +563,8 @@ class EvictionTest(EngineTest):
     def test_an_engine_core_reads_its_queue_between_tries(self) -> None:
         core = idle_engine_core(self.installed())
         scheduler = core.scheduler
+        steps = mock.Mock(wraps=core.step_fn)
+        core.step_fn = steps
         self.asked()
         scheduler.has_requests()
         with mock.patch.object(
@@ -575,10 +577,13 @@ class EvictionTest(EngineTest):
                     self.assertTrue(scheduler.has_requests())
                     self.assertFalse(core._process_engine_step())
                     self.assertEqual(come_back.call_count, tries)
+                self.assertEqual(steps.call_count, 0)
                 unfinished.return_value = False  # all were aborted
                 self.assertFalse(scheduler.has_requests())
-                self.assertFalse(core._process_engine_step())
+                # vLLM may have a batch of no tokens in its queue.
+                core._process_engine_step()
                 self.assertEqual(come_back.call_count, 2)
+                self.assertEqual(steps.call_count, 1)
             unfinished.return_value = True
             core._process_engine_step()
         self.assertEqual(self.grants.presence, Presence.HERE)
@@ -586,6 +591,34 @@ class EvictionTest(EngineTest):
         build.step(scheduler)
         build.add_request(scheduler, "a", 40)
         self.assertTrue(core._process_engine_step())
+
+    def test_an_engine_core_has_one_wake_up_in_its_queue(self) -> None:
+        core = idle_engine_core(self.installed())
+        scheduler = core.scheduler
+        plugin.leases_of(scheduler).attach(lambda: posted.append(True))
+        posted: list[bool] = []
+        for looks in (1, 2):
+            plugin.wake_all()
+            plugin.wake_all()
+            self.assertEqual(len(posted), looks)
+            scheduler.has_requests()
+
+    def test_sleep_gives_up_soon_while_the_memory_is_away(self) -> None:
+        scheduler = self.installed()
+        self.asked()
+        scheduler.has_requests()
+        for then in (plugin.suspend_all, plugin.resume_all):
+            with (
+                mock.patch.object(
+                    self.grants, "come_back", return_value=False
+                ) as come_back,
+                self.assertRaisesRegex(RuntimeError, "fsctl status"),
+            ):
+                then()
+            self.assertEqual(come_back.call_count, 10)
+        self.assertEqual(self.grants.presence, Presence.AWAY)
+        plugin.suspend_all()
+        self.assertEqual(self.grants.presence, Presence.HERE)
 
     @unittest.skipUnless(build.REAL, "vLLM is not installed")
     def test_requests_that_were_aborted_do_not_bring_it_back(self) -> None:
@@ -877,20 +910,25 @@ class AskBackTest(EngineTest):
 
 def idle_engine_core(scheduler: Any) -> Any:
     """Returns as much of an EngineCoreProc as its wait for input needs."""
+
+    def step() -> tuple[dict[int, Any], bool]:
+        if not scheduler.has_requests():
+            return {}, False
+        return {}, scheduler.schedule().total_num_scheduled_tokens > 0
+
     if not build.REAL:
-        return engine_core.EngineCoreProc(scheduler)
+        core = engine_core.EngineCoreProc(scheduler)
+        core.step_fn = step
+        return core
     import queue
 
     core = object.__new__(engine_core.EngineCoreProc)
+    core.step_fn = step
     core.scheduler = scheduler
     core.input_queue = queue.Queue()
     core.aborts_queue = queue.Queue()
     core.batch_queue = None
     core.engines_running = False
-    core.step_fn = lambda: (
-        {},
-        scheduler.schedule().total_num_scheduled_tokens > 0,
-    )
     core.post_step = lambda executed: None
     core.process_input_queue_block = True
     core.shutdown_state = engine_core.EngineShutdownState.RUNNING

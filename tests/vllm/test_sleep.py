@@ -160,7 +160,8 @@ class Rank:
 
     def __init__(self, refusal: kv_abi.KvError | None = None) -> None:
         self.refusal = refusal  # of either
-        self.is_suspended = False
+        self.is_suspended = self.stays_away = False
+        self.waited_ms = -1
 
     def suspend(self) -> None:
         self._change(to=True)
@@ -171,8 +172,9 @@ class Rank:
     leave = suspend
 
     def come_back(self, timeout_ms: int) -> bool:
-        self.is_suspended = False  # its view is active, too
-        return True
+        self.waited_ms = timeout_ms
+        self.is_suspended = self.stays_away  # its view is active, too
+        return not self.stays_away
 
     def _change(self, to: bool) -> None:
         if self.is_suspended == to:
@@ -235,15 +237,21 @@ class SleepOfRanksTest(unittest.TestCase):
                 self.ranks[refused].refusal = None
                 self.workers.resume()
 
-    def grants(self, pauses: list[float] | None = None) -> GroupGrants:
+    def grants(self) -> GroupGrants:
+        self.now, self.pauses = 100.0, list[float]()
         self.block_pool = BlockPool()
         return GroupGrants(
             self.block_pool,
             kv_abi.Geometry(),
             0,
             self.workers,
-            pause=(pauses if pauses is not None else []).append,
+            clock=lambda: self.now,
+            pause=self.pause,
         )
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
 
     def test_the_engine_ends_if_one_cannot_fall_asleep(self) -> None:
         self.ranks[1].refusal = self.refusal
@@ -253,15 +261,28 @@ class SleepOfRanksTest(unittest.TestCase):
     def test_an_engine_whose_blocks_are_refused_tries_again_after_a_pause(
         self,
     ) -> None:
-        pauses: list[float] = []
-        grants = self.grants(pauses)
+        grants = self.grants()
         grants.leave()
         self.block_pool.refusal = self.refusal
-        for tries in (1, 2):
-            self.assertFalse(try_to_come_back(grants, tries))
-            self.assertEqual(pauses, [1.0] * tries)
+        for tries in range(3):
+            self.assertFalse(try_to_come_back(grants, 1 + tries))
+            self.assertEqual(self.pauses, [0.0] + [1.0] * tries)
         self.block_pool.refusal = None
-        self.assertTrue(try_to_come_back(grants, 3))
+        self.assertFalse(grants.came_back(), "it is idle, and looks too early")
+        self.assertTrue(try_to_come_back(grants, 4))
+
+    def test_an_engine_whose_worker_is_not_back_looks_without_waiting(
+        self,
+    ) -> None:
+        grants = self.grants()
+        grants.leave()
+        self.ranks[1].stays_away = True
+        self.assertFalse(grants.came_back())
+        self.assertEqual(self.ranks[1].waited_ms, 0)
+        self.assertFalse(try_to_come_back(grants, 1))
+        self.assertEqual(self.ranks[1].waited_ms, 1000)
+        self.ranks[1].stays_away = False
+        self.assertTrue(grants.came_back())
 
     def test_an_engine_whose_pool_has_another_size_ends(self) -> None:
         grants = self.grants()

@@ -86,14 +86,19 @@ class Demand:
             or scheduler.grammar_manager.has_waiting_grammars()
         )
 
+    @property
+    def is_paused(self) -> bool:
+        """True if no step is built. A pipeline goes on when it is paused."""
+        scheduler = self._scheduler
+        return bool(scheduler._engine_paused and len(_batches(scheduler)) == 1)
+
     def pages(self) -> int:
         """Returns the most pages that the requests can take; 0 for an engine
-        without requests, or one that is paused."""
+        without requests."""
         scheduler = self._scheduler
-        if scheduler._engine_paused:
-            return 0
         begun = running(scheduler)
-        waiting = list(scheduler.waiting_queue)
+        # One that is paused keeps room for what has begun.
+        waiting = [] if self.is_paused else list(scheduler.waiting_queue)
         if scheduler.chunked_req is not None:
             waiting.insert(0, scheduler.chunked_req)
         if not waiting:

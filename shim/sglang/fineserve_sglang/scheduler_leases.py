@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
+import torch
 from fineserve_vllm.grants import has_left, try_to_come_back
 from fineserve_vllm.kv_abi import KvError, Presence
 from fineserve_vllm.log import logger
@@ -59,6 +60,7 @@ class SchedulerLeases:
         ranks: Ranks,
         tokens_ahead: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        finish_device: Callable[[], None] = torch.cuda.synchronize,
     ) -> None:
         self.counters = Counters()
         self._scheduler = scheduler
@@ -76,6 +78,7 @@ class SchedulerLeases:
         self._capacity = -1
         self._room = 0  # pages that requests may have, used ones among them
         self._clock = clock
+        self._finish_device = finish_device
         self._asked = 0  # how often it has asked for its memory
         # True once release() has given up the KV cache, until it is back.
         self._released = False
@@ -98,6 +101,7 @@ class SchedulerLeases:
             self._allocator.apply(changes)
             self.counters.asked_back += len(changes.asked_back)
         if self._leased.leaving:
+            self._end_step_of_a_pause()
             self._scheduler.tree_cache.evict_leaving(
                 self._leased, bool(changes.asked_back)
             )
@@ -112,6 +116,15 @@ class SchedulerLeases:
         self._tell_capacity()
         self._tell_room()
         self._want()
+
+    def _end_step_of_a_pause(self) -> None:
+        """Ends the last step on the device if the engine is paused: SGLang takes
+        in its result only when it goes on, and slabs would not drain until
+        then."""
+        fence = self._leased.fence
+        if self._demand.is_paused and fence.in_flight:
+            self._finish_device()
+            fence.device_finished()
 
     def _look(self) -> Turn:
         return Turn(self._leased.grants.poll(), self._usage.is_due)
@@ -143,7 +156,7 @@ class SchedulerLeases:
 
     def _is_needed(self) -> bool:
         """Returns True if there are requests, and the engine is not paused."""
-        return self._demand.has_requests() and not self._scheduler._engine_paused
+        return self._demand.has_requests() and not self._demand.is_paused
 
     def release(self, leave: Callable[[], None] | None) -> bool:
         """Gives up the KV cache until resume(), or until a request of an engine

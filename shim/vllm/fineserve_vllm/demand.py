@@ -43,11 +43,8 @@ class Demand:
 
     def blocks(self) -> int:
         """Returns the most blocks that the requests can take; 0 for an engine
-        without requests, or one that is paused. A request's last block in each
-        group is partly filled. How far is not checked, so each adds one more
-        block."""
-        if self._scheduler.pause_state.name == "PAUSED_ALL":
-            return 0
+        without requests. A request's last block in each group is partly filled.
+        How far is not checked, so each adds one more block."""
         running = self._scheduler.running
         requests = len(running)
         # A running request that generates has computed all its tokens but the
@@ -77,6 +74,7 @@ class Demand:
         found: list[int] = []
         slots = max(0, self._most_requests - requests)
         # Requests loaded from the host, which have blocks for what was loaded.
+        # An engine that is paused keeps room for what has begun.
         waiting = _copied(self._scheduler.kv_holding_waiting, slots)
         if self._scheduler.pause_state.name == "UNPAUSED":
             waiting = itertools.chain(

@@ -24,6 +24,8 @@ _log = logger(__name__)
 
 Clock = Callable[[], float]  # seconds, monotonic
 
+_SOON = 10  # tries of a second each
+
 
 @dataclasses.dataclass(frozen=True)
 class AskBackOptions:
@@ -103,9 +105,10 @@ class EngineLeases:
         self._usage = UsageReport(pool, clock)
         self._asked_at: dict[int, float] = {}  # view index -> time
         self._stuck: set[int] = set()
-        # Set by any thread, cleared by the scheduler's thread. It is one word,
-        # so it needs no lock.
+        # Set by any thread, cleared by the scheduler's thread. Each is one word,
+        # so they need no lock.
         self._wake_pending = False
+        self._woken = False  # since EngineCore last looked for work
         self._suspended = False
         self._away = False  # suspended, because the engine has left the GPU
         self._asked = 0  # how often it has asked for its memory since then
@@ -167,6 +170,7 @@ class EngineLeases:
         Args:
             has_requests: the scheduler's own answer.
         """
+        self._woken = False
         if has_requests and not self._away:
             return True
         with self.pool.lock:
@@ -183,15 +187,16 @@ class EngineLeases:
 
     def can_step(self) -> bool:
         """Called before an EngineCoreProc steps. Returns False if the engine is
-        away, and no request needs its memory or it is not back within a second.
+        away, and a request needs its memory, which is not back within a second.
         The engine then reads its queue, which may hold the end of requests or
-        its own, before it asks again."""
+        its own, before it asks again. Without such a request a step only
+        processes what is left of earlier ones."""
         if not self._away:
             return True
         with self.pool.lock:
             return (
-                self._scheduler.has_unfinished_requests()
-                and self._try_to_come_back()
+                not self._scheduler.has_unfinished_requests()
+                or self._try_to_come_back()
             )
 
     # Waking.
@@ -212,7 +217,9 @@ class EngineLeases:
         workers are other processes: only one thread may talk to them."""
         if self._post_wakeup is not None:
             self._wake_pending = True
-            self._post_wakeup()
+            if not self._woken:
+                self._woken = True
+                self._post_wakeup()
             return
         if not self._is_stepped_by_its_caller:
             return
@@ -252,20 +259,25 @@ class EngineLeases:
         engine is already suspended.
 
         Raises:
-            RuntimeError: other engines' steps include this one.
+            RuntimeError: other engines' steps include this one, or its memory
+                is away and does not come back soon.
         """
         if self._steps_with_others:
             support.refuse_alone("sleep one at a time", "leave out /sleep")
         with self.pool.lock:
-            self._come_back()
+            self._come_back(_SOON)
             if not self._suspended:
                 self._suspend(self.pool.grants.suspend)
 
     def resume(self) -> bool:
         """Takes part again: the pool grows as slabs are leased to it. Returns
-        False if the engine was not suspended."""
+        False if the engine was not suspended.
+
+        Raises:
+            RuntimeError: its memory is away and does not come back soon.
+        """
         with self.pool.lock:
-            self._come_back()
+            self._come_back(_SOON)
             if not self._suspended:
                 return False
             self.pool.grants.resume()
@@ -303,10 +315,23 @@ class EngineLeases:
             fence.device_finished()
         return True
 
-    def _come_back(self) -> None:
-        """Waits until the memory is back, because the caller needs it."""
+    def _come_back(self, most: int | None = None) -> None:
+        """Waits until the memory is back, because the caller needs it.
+
+        Args:
+            most: tries, of a second; None for as many as it takes.
+
+        Raises:
+            RuntimeError: it is not back after the last try.
+        """
+        tries = 0
         while self._away and not self._try_to_come_back():
-            pass
+            tries += 1
+            if tries == most:
+                raise RuntimeError(
+                    "FineServe: this engine's memory has left the GPU and is "
+                    "not back: try again; fsctl status says why"
+                )
 
     def _try_to_come_back(self) -> bool:
         self._asked += 1

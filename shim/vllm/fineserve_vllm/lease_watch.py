@@ -30,12 +30,12 @@ def watch(
             if changed:
                 wake()
             failing = False
-        except kv_abi.KvError as error:
+        except Exception as error:  # a KvError, or what ends a step in wake()
             if not failing:
                 _log.warning("%s: leases do not change until it ends", error)
             failing, changed = True, False
             # NO_DAEMON is raised only after the timeout, other errors at once.
-            if error.code != kv_abi.Error.NO_DAEMON:
+            if getattr(error, "code", None) != kv_abi.Error.NO_DAEMON:
                 pause(_WAIT_MS / 1000)
         if changed:
             grants.wait_for_poll(_POLL_TIMEOUT_S)

@@ -12,7 +12,7 @@ from fineserve_vllm.log import logger
 
 _log = logger(__name__)
 
-_COME_BACK_S = 1.0  # between two tries
+_RETRY_S = 1.0  # between two tries to take the blocks over again
 
 
 class ShimGrants:
@@ -150,11 +150,14 @@ class GroupGrants(ShimGrants):
         geometry: kv_abi.Geometry,
         num_blocks: int,
         workers: ranks.Ranks,
+        clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(shim, geometry, num_blocks, active=True)
         self._workers = workers
+        self._clock = clock
         self._pause = pause
+        self._retry_at = clock()  # resume() again
         self._left = False
 
     def suspend(self) -> None:
@@ -182,12 +185,16 @@ class GroupGrants(ShimGrants):
         self._left = True
         self._workers.leave()
 
+    def come_back(self, timeout_s: float) -> bool:
+        self._pause(min(timeout_s, max(0.0, self._retry_at - self._clock())))
+        return super().come_back(timeout_s) and self._workers.come_back(timeout_s)
+
     def came_back(self) -> bool:
         # Some workers may have no room; then all of them leave again.
         if self.presence == kv_abi.Presence.ASKED_TO_LEAVE:
             self._leave_again()
             return False
-        if not self._workers.come_back(_COME_BACK_S):
+        if self._clock() < self._retry_at or not self._workers.come_back(0):
             return False
         try:
             self._shim.resume()
@@ -195,7 +202,7 @@ class GroupGrants(ShimGrants):
             if error.is_for_good:
                 raise
             _log.info("%s", error)
-            self._pause(_COME_BACK_S)
+            self._retry_at = self._clock() + _RETRY_S
             return False
         self._left = False
         return super().came_back()

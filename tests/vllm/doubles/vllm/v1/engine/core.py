@@ -40,4 +40,5 @@ class EngineCoreProc(EngineCore):
             self.input_queue.get_nowait()
 
     def _process_engine_step(self):
-        return self.scheduler.schedule().total_num_scheduled_tokens > 0
+        _, executed = self.step_fn()
+        return executed
