@@ -5,6 +5,7 @@ Runs on vLLM where it is installed, else on the doubles.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import subprocess
@@ -561,36 +562,44 @@ class EvictionTest(EngineTest):
         self.assertEqual({block // PER_SLAB for block in used}, {2})
 
     def test_an_engine_core_reads_its_queue_between_tries(self) -> None:
+        for name in ("step", "step_with_batch_queue"):
+            with self.subTest(name):
+                self.setUp()
+                self.reads_its_queue_between_tries(name)
+
+    def reads_its_queue_between_tries(self, name: str) -> None:
         core = idle_engine_core(self.installed())
+        core.batch_queue, core.batch_queue_size = collections.deque(), 2
+        step = getattr(core, name)
         scheduler = core.scheduler
-        steps = mock.Mock(wraps=core.step_fn)
-        core.step_fn = steps
         self.asked()
         scheduler.has_requests()
-        with mock.patch.object(
-            scheduler, "has_unfinished_requests", return_value=True
-        ) as unfinished:
-            with mock.patch.object(
+        with (
+            mock.patch.object(
+                scheduler, "has_unfinished_requests", return_value=True
+            ) as unfinished,
+            mock.patch.object(
                 self.grants, "come_back", return_value=False
-            ) as come_back:
-                for tries in (1, 2):
-                    self.assertTrue(scheduler.has_requests())
-                    self.assertFalse(core._process_engine_step())
-                    self.assertEqual(come_back.call_count, tries)
-                self.assertEqual(steps.call_count, 0)
-                unfinished.return_value = False  # all were aborted
-                self.assertFalse(scheduler.has_requests())
-                # vLLM may have a batch of no tokens in its queue.
-                core._process_engine_step()
-                self.assertEqual(come_back.call_count, 2)
-                self.assertEqual(steps.call_count, 1)
+            ) as come_back,
+        ):
+            for tries in (1, 2):
+                self.assertTrue(scheduler.has_requests())
+                self.assertEqual(step(), ({}, False))
+                self.assertEqual(come_back.call_count, tries)
+            unfinished.return_value = False  # all were aborted
+            self.assertFalse(scheduler.has_requests())
+            # vLLM may have a batch of no tokens in its queue.
+            with mock.patch.object(
+                scheduler, "has_requests", return_value=False
+            ) as asked:
+                step()
+            self.assertEqual(asked.call_count, 1)
+            self.assertEqual(come_back.call_count, 2)
             unfinished.return_value = True
-            core._process_engine_step()
-        self.assertEqual(self.grants.presence, Presence.HERE)
-        self.grants.lease(2)
-        build.step(scheduler)
-        build.add_request(scheduler, "a", 40)
-        self.assertTrue(core._process_engine_step())
+            come_back.side_effect = self.returns_at_the_third_time()
+            can_step = plugin.leases_of(scheduler).can_step
+            self.assertEqual([can_step() for _ in range(3)], [False, False, True])
+        self.assertFalse(self.grants.suspended)
 
     def test_an_engine_core_has_one_wake_up_in_its_queue(self) -> None:
         core = idle_engine_core(self.installed())
@@ -910,26 +919,16 @@ class AskBackTest(EngineTest):
 
 def idle_engine_core(scheduler: Any) -> Any:
     """Returns as much of an EngineCoreProc as its wait for input needs."""
-
-    def step() -> tuple[dict[int, Any], bool]:
-        if not scheduler.has_requests():
-            return {}, False
-        return {}, scheduler.schedule().total_num_scheduled_tokens > 0
-
     if not build.REAL:
-        core = engine_core.EngineCoreProc(scheduler)
-        core.step_fn = step
-        return core
+        return engine_core.EngineCoreProc(scheduler)
     import queue
 
     core = object.__new__(engine_core.EngineCoreProc)
-    core.step_fn = step
     core.scheduler = scheduler
     core.input_queue = queue.Queue()
     core.aborts_queue = queue.Queue()
     core.batch_queue = None
     core.engines_running = False
-    core.post_step = lambda executed: None
     core.process_input_queue_block = True
     core.shutdown_state = engine_core.EngineShutdownState.RUNNING
     core._idle_state_callbacks = []

@@ -186,10 +186,10 @@ class EngineLeases:
         return self._wake_pending
 
     def can_step(self) -> bool:
-        """Called before an EngineCoreProc steps. Returns False if the engine is
+        """Called before an EngineCore steps. Returns False if the engine is
         away, and a request needs its memory, which is not back within a second.
-        The engine then reads its queue, which may hold the end of requests or
-        its own, before it asks again. Without such a request a step only
+        EngineCoreProc then reads its queue, which may hold the end of requests
+        or its own, before it asks again. Without such a request a step only
         processes what is left of earlier ones."""
         if not self._away:
             return True

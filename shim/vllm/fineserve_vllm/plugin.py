@@ -363,10 +363,10 @@ def _wrap_engine_core() -> None:
             engine.attach(wake.poster(self.input_queue))
         return original(self)
 
-    def process_engine_step(original: Callable[..., bool], self: Any) -> bool:
+    def step(original: Callable[..., Any], self: Any) -> Any:
         engine = leases_of(self.scheduler)
         if engine is not None and not engine.can_step():
-            return False
+            return {}, False
         return original(self)
 
     def post_step(
@@ -378,6 +378,7 @@ def _wrap_engine_core() -> None:
             engine.steps_launched()
 
     _wrap(core.EngineCoreProc, "_process_input_queue", process_input_queue)
-    _wrap(core.EngineCoreProc, "_process_engine_step", process_engine_step)
+    for name in ("step", "step_with_batch_queue"):
+        _wrap(core.EngineCore, name, step)
     _wrap(core.EngineCore, "post_step", post_step)
     _engine_core_wrapped = True

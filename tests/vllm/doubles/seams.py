@@ -46,10 +46,10 @@ METHODS = {
     ("vllm.v1.core.sched.request_queue", "FCFSRequestQueue"): (
         "prepend_request remove_request"
     ),
-    ("vllm.v1.engine.core", "EngineCore"): "_initialize_kv_caches post_step",
-    ("vllm.v1.engine.core", "EngineCoreProc"): (
-        "_process_input_queue _process_engine_step has_work"
+    ("vllm.v1.engine.core", "EngineCore"): (
+        "_initialize_kv_caches step step_with_batch_queue post_step"
     ),
+    ("vllm.v1.engine.core", "EngineCoreProc"): "_process_input_queue has_work",
     ("vllm.model_executor.model_loader.base_loader", "BaseModelLoader"): (
         "load_model"
     ),

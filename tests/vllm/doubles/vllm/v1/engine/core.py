@@ -14,6 +14,14 @@ class EngineCore:
             vllm_config.cache_config.num_gpu_blocks_override
         )
 
+    def step(self):
+        if not self.scheduler.has_requests():
+            return {}, False
+        return {}, self.scheduler.schedule().total_num_scheduled_tokens > 0
+
+    def step_with_batch_queue(self):
+        return self.step()
+
     def post_step(self, model_executed):
         pass
 
@@ -38,7 +46,3 @@ class EngineCoreProc(EngineCore):
             self.input_queue.get()
         while not self.input_queue.empty():
             self.input_queue.get_nowait()
-
-    def _process_engine_step(self):
-        _, executed = self.step_fn()
-        return executed
