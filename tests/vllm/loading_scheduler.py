@@ -12,6 +12,7 @@ import random
 import types
 from typing import Any
 
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.request_queue import FCFSRequestQueue
 
 BLOCK_TOKENS = 16
@@ -62,6 +63,7 @@ class LoadingScheduler:
         self.pool = pool
         self.connector = OffloadingConnector()
         self.running: list[Request] = []
+        self.pause_state = PauseState.UNPAUSED
         self.waiting = FCFSRequestQueue()
         self.kv_holding_waiting = FCFSRequestQueue()
         self.finished_recving_kv_req_ids: set[str] = set()

@@ -29,6 +29,7 @@ if REAL:
     from vllm.sampling_params import SamplingParams
     from vllm.v1 import kv_cache_interface as kv
     from vllm.v1.core.kv_cache_manager import KVCacheManager
+    from vllm.v1.core.sched.interface import PauseState
     from vllm.v1.kv_cache_layout import KVCacheLayout
     from vllm.v1.request import Request
 
@@ -292,6 +293,7 @@ class KvGroupsTest(unittest.TestCase):
             running=[],
             waiting=[request],
             kv_holding_waiting=[],
+            pause_state=PauseState.UNPAUSED,
             max_num_scheduled_tokens=STEP,
             max_num_running_reqs=8,
             num_spec_tokens=0,

@@ -650,8 +650,8 @@ class EngineLeasesTest(unittest.TestCase):
     def test_a_wake_asks_for_exactly_one_step(self) -> None:
         engine = self.engine()
         posted: list[bool] = []
-        engine.attach(lambda: posted.append(engine.has_work()))
+        engine.attach(lambda: posted.append(engine.has_work(False)))
         engine.wake()
         self.assertEqual(posted, [True], "work must be visible when posted")
         self.step(engine)
-        self.assertFalse(engine.has_work())
+        self.assertFalse(engine.has_work(False))
