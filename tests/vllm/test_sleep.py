@@ -187,11 +187,13 @@ class Rank:
 class BlockPool(Rank):
     """The process that runs the block pool of ranks."""
 
+    place = kv_abi.Presence.HERE
+
     def come_back(self, timeout_ms: int) -> bool:
         return True
 
     def presence(self) -> kv_abi.Presence:
-        return kv_abi.Presence.HERE
+        return self.place
 
 
 class Executor:
@@ -283,6 +285,18 @@ class SleepOfRanksTest(unittest.TestCase):
         self.assertEqual(self.ranks[1].waited_ms, 1000)
         self.ranks[1].stays_away = False
         self.assertTrue(grants.came_back())
+
+    def test_an_engine_that_waits_for_a_worker_leaves_again_when_asked(
+        self,
+    ) -> None:
+        grants = self.grants()
+        grants.leave()
+        self.ranks[1].stays_away = True
+        self.block_pool.place = kv_abi.Presence.ASKED_TO_LEAVE
+        with mock.patch.object(self.block_pool, "leave") as leave:
+            self.assertFalse(try_to_come_back(grants, 1))
+        leave.assert_called_once_with()
+        self.assertEqual(self.suspended(), [True, True])
 
     def test_an_engine_whose_pool_has_another_size_ends(self) -> None:
         grants = self.grants()

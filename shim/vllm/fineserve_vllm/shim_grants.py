@@ -157,7 +157,7 @@ class GroupGrants(ShimGrants):
         self._workers = workers
         self._clock = clock
         self._pause = pause
-        self._retry_at = clock()  # resume() again
+        self._retry_at = clock()  # the next try, once one was refused
         self._left = False
 
     def suspend(self) -> None:
@@ -187,11 +187,13 @@ class GroupGrants(ShimGrants):
 
     def come_back(self, timeout_s: float) -> bool:
         self._pause(min(timeout_s, max(0.0, self._retry_at - self._clock())))
-        return super().come_back(timeout_s) and self._workers.come_back(timeout_s)
+        return super().come_back(timeout_s) and (
+            self._is_asked_to_leave or self._workers.come_back(timeout_s)
+        )
 
     def came_back(self) -> bool:
         # Some workers may have no room; then all of them leave again.
-        if self.presence == kv_abi.Presence.ASKED_TO_LEAVE:
+        if self._is_asked_to_leave:
             self._leave_again()
             return False
         if self._clock() < self._retry_at or not self._workers.come_back(0):
@@ -206,6 +208,10 @@ class GroupGrants(ShimGrants):
             return False
         self._left = False
         return super().came_back()
+
+    @property
+    def _is_asked_to_leave(self) -> bool:
+        return self.presence == kv_abi.Presence.ASKED_TO_LEAVE
 
     def _leave_again(self) -> None:
         try:
