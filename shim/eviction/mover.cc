@@ -219,7 +219,9 @@ bool Mover::AwaitLeave() {
 
 // Resumes a view that was suspended by leaving. True if there was none, or if
 // the view is active again. The keeper then unmaps slabs that leave the pool,
-// as they may do for the room that this process is about to ask for.
+// as they may do for the room that this process is about to ask for. A view of
+// a pool that no longer exists can never be resumed, so this process, which
+// would wait for it, ends.
 bool Mover::ResumeView(const Driver& real) {
   if (g_presence.state() != Presence::State::kAway || seat_ == Seat::kPool ||
       redirector_->view().is_active()) {
@@ -227,6 +229,7 @@ bool Mover::ResumeView(const Driver& real) {
   }
   const int result = redirector_->ResumeView(real);
   report_.lacks_room = result == FS_NO_ROOM ? 1 : 0;
+  lost_ = lost_ || result == FS_INVALID;
   keeper_->Start(real);  // it also tells a daemon of a view that it refused
   return result == FS_OK || Fail("%s", KvErrorText());
 }

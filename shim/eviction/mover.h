@@ -194,7 +194,7 @@ class Mover {
   uint32_t orders_sequence_ = 0;  // on orders_
   uint64_t alone_since_ms_ = 0;   // without a daemon; 0: with one
   bool room_is_needed_ = false;   // by others on this GPU
-  bool lost_ = false;             // its memory: the process ends
+  bool lost_ = false;             // its memory or view: the process ends
   // True if memory that this process has opened from ended processes may differ
   // from the mapped memory.
   bool may_be_old_ = false;

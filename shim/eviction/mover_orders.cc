@@ -324,6 +324,7 @@ bool Mover::WaitForOrder(int fd) {
     } else {
       const MutexLock lock(&turn_);
       if (!stopped_) ReturnToView(*real_);
+      EndIfLost();
     }
   }
   return false;

@@ -804,6 +804,22 @@ class Leaving(_Caches):
             self.assertEqual(grants.presence, Presence.AWAY)
 
 
+    def test_it_leaves_while_it_is_paused_with_requests_that_wait(self) -> None:
+        for allocator in self.each:
+            scheduler = self.scheduler(allocator)
+            grants = self.grants_of(scheduler)
+            leases = self.leases(scheduler)
+            self.wait_for(scheduler)
+            leases.step_begins()
+            self.assertEqual(grants.presence, Presence.ASKED_TO_LEAVE)
+            scheduler._engine_paused = True
+            leases.step_begins()
+            self.assertEqual(grants.presence, Presence.AWAY)
+            scheduler._engine_paused = False
+            leases.step_begins()
+            self.assertEqual(grants.presence, Presence.HERE)
+
+
 class Paused(_Caches):
     """A scheduler that is paused after a step was launched; its cache has all
     slabs."""

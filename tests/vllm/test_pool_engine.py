@@ -8,18 +8,19 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+import queue
 import subprocess
 import sys
 import threading
 import types
 import unittest
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
 import doubles
 from doubles import build
-from fineserve_vllm import plugin, support
+from fineserve_vllm import grants, plugin, support
 from fineserve_vllm.demand import Demand
 from fineserve_vllm.engine_leases import AskBackOptions
 from fineserve_vllm.grants import InMemoryGrants
@@ -601,6 +602,105 @@ class EvictionTest(EngineTest):
             self.assertEqual([can_step() for _ in range(3)], [False, False, True])
         self.assertFalse(self.grants.suspended)
 
+    def test_a_step_waits_for_the_end_of_a_leave_before_it_asks(self) -> None:
+        scheduler = self.installed()
+        leases = plugin.leases_of(scheduler)
+        found: list[bool] = []
+        step = threading.Thread(target=lambda: found.append(leases.can_step()))
+
+        def leave() -> None:
+            scheduler.has_unfinished_requests.return_value = True
+            step.start()
+            step.join(timeout=0.05)
+            InMemoryGrants.leave(self.grants)
+
+        self.asked()
+        with (
+            mock.patch.object(
+                scheduler, "has_unfinished_requests", return_value=False
+            ),
+            mock.patch.object(self.grants, "leave", leave),
+            mock.patch.object(self.grants, "come_back", return_value=False),
+        ):
+            plugin.wake_all()
+            step.join()
+        self.assertEqual(found, [False])
+
+    def test_requests_that_were_aborted_leave_no_tries_behind(self) -> None:
+        scheduler = self.installed()
+        leases = plugin.leases_of(scheduler)
+        self.asked()
+        scheduler.has_requests()
+        with (
+            mock.patch.object(
+                scheduler, "has_unfinished_requests", return_value=True
+            ) as unfinished,
+            mock.patch.object(self.grants, "come_back", return_value=False),
+        ):
+            for tries in (9, 9, 10):
+                with self.subTest(tries=tries), self.warnings() as warnings:
+                    for _ in range(tries):
+                        self.assertFalse(leases.can_step())
+                    self.assertEqual(len(warnings), tries == 10)
+                unfinished.return_value = False
+                self.assertTrue(leases.can_step())
+                unfinished.return_value = True
+
+    @contextlib.contextmanager
+    def warnings(self) -> Iterator[list[str]]:
+        with mock.patch.object(grants, "_log") as log:
+            found: list[str] = []
+            log.warning = found.append
+            yield found
+
+    @unittest.skipUnless(build.REAL, "vLLM is not installed")
+    def test_an_engine_core_whose_only_request_is_aborted_falls_idle(
+        self,
+    ) -> None:
+        def abort(core: Any) -> None:
+            core.input_queue.put(
+                (engine_core.EngineCoreRequestType.ABORT, ["a"])
+            )
+            # The loop ends once it is idle.
+            core._idle_state_callbacks.append(self.shut_down)
+
+        self.runs_until(abort)
+
+    @unittest.skipUnless(build.REAL, "vLLM is not installed")
+    def test_an_engine_core_whose_memory_is_away_shuts_down(self) -> None:
+        self.runs_until(self.shut_down)
+
+    @staticmethod
+    def shut_down(core: Any) -> None:
+        core.shutdown_state = engine_core.EngineShutdownState.REQUESTED
+        core.input_queue.put((engine_core.EngineCoreRequestType.WAKEUP, None))
+
+    def runs_until(self, event: Callable[[Any], None]) -> None:
+        """Runs vLLM's loop with a request whose memory stays away. `event`, at
+        the second try, must make it end without a third one."""
+        scheduler = self.installed()
+        core = idle_engine_core(scheduler)
+        core.vllm_config = types.SimpleNamespace(shutdown_timeout=0)
+        core.publish_dp_lb_stats = False
+        core.output_queue = queue.Queue()
+        core.post_step = lambda model_executed: None
+        core.step_fn = core.step
+        self.asked()
+        scheduler.has_requests()
+        build.add_request(scheduler, "a", 40)
+        tries = iter((lambda: None, lambda: event(core)))
+
+        def come_back(timeout_s: float) -> bool:
+            next(tries)()
+            return False
+
+        with mock.patch.object(self.grants, "come_back", come_back):
+            with self.assertRaises(SystemExit):
+                core.run_busy_loop()
+        self.assertIsNone(next(tries, None), "both were made")
+        self.assertFalse(scheduler.has_unfinished_requests())
+        self.assertEqual(self.grants.presence, Presence.AWAY)
+
     def test_an_engine_core_has_one_wake_up_in_its_queue(self) -> None:
         core = idle_engine_core(self.installed())
         scheduler = core.scheduler
@@ -921,8 +1021,6 @@ def idle_engine_core(scheduler: Any) -> Any:
     """Returns as much of an EngineCoreProc as its wait for input needs."""
     if not build.REAL:
         return engine_core.EngineCoreProc(scheduler)
-    import queue
-
     core = object.__new__(engine_core.EngineCoreProc)
     core.scheduler = scheduler
     core.input_queue = queue.Queue()

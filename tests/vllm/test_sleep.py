@@ -67,6 +67,13 @@ class SleepTest(unittest.TestCase):
         self.worker.sleep()
         self.assertEqual(self.calls[1:], ["suspend", ("sleep", 1)])
 
+    def test_an_executor_that_is_awake_asks_for_no_kv_cache(self) -> None:
+        """The memory of an engine that is only paused may have left the GPU."""
+        self.worker.is_sleeping = False
+        self.failing["resume"] = Refused()
+        self.worker.wake_up()
+        self.assertEqual(self.calls, [("wake_up", None)])
+
     def test_without_tags_all_wakes_up(self) -> None:
         self.worker.sleep()
         self.worker.wake_up()
@@ -298,11 +305,11 @@ class SleepOfRanksTest(unittest.TestCase):
         leave.assert_called_once_with()
         self.assertEqual(self.suspended(), [True, True])
 
-    def test_an_engine_whose_pool_has_another_size_ends(self) -> None:
+    def test_an_engine_whose_blocks_are_refused_for_good_ends(self) -> None:
         grants = self.grants()
         grants.leave()
         self.block_pool.refusal = kv_abi.KvError(
-            "fs_kv_resume", kv_abi.Error.INVALID, "in common: restart"
+            "fs_kv_resume", kv_abi.Error.INVALID, "too few blocks in common: restart"
         )
         with self.assertRaisesRegex(kv_abi.KvError, "restart"):
             try_to_come_back(grants, 1)

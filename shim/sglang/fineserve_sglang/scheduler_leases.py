@@ -131,8 +131,8 @@ class SchedulerLeases:
 
     def _is_here(self) -> bool:
         """Returns True if the engine takes part. Leaves the GPU if the daemon
-        has asked it to and there is nothing to do; comes back when there are
-        requests, or when the memory is back."""
+        has asked it to and there is nothing to do; comes back when requests
+        need it, or when the memory is back."""
         grants = self._leased.grants
         if self._released:
             self._resume_if_due()
@@ -149,7 +149,7 @@ class SchedulerLeases:
         elif (
             grants.presence == Presence.ASKED_TO_LEAVE
             and self._may_leave()
-            and not self._demand.has_requests()
+            and not self._is_needed()
         ):
             self._leave()
         return not self._leased.away

@@ -191,13 +191,14 @@ class EngineLeases:
         EngineCoreProc then reads its queue, which may hold the end of requests
         or its own, before it asks again. Without such a request a step only
         processes what is left of earlier ones."""
-        if not self._away:
-            return True
+        # With the lock: wake() may be about to leave.
         with self.pool.lock:
-            return (
-                not self._scheduler.has_unfinished_requests()
-                or self._try_to_come_back()
-            )
+            if not self._away:
+                return True
+            if not self._scheduler.has_unfinished_requests():
+                self._asked = 0
+                return True
+            return self._try_to_come_back()
 
     # Waking.
 

@@ -42,7 +42,7 @@ def wrap(worker: Any, kv: Kv) -> None:
     runs their block pool; a worker itself then has no KV cache to suspend."""
     for name, wrapper in (
         ("sleep", functools.partial(_sleep, worker)),
-        ("wake_up", _wake_up),
+        ("wake_up", functools.partial(_wake_up, worker)),
         ("discard", _discard),
     ):
         original = getattr(worker, name, None)
@@ -83,12 +83,17 @@ def _stay_awake(kv: Kv, failure: BaseException) -> None:
 
 
 def _wake_up(
+    worker: Any,
     kv: Kv,
     original: Callable[[list[str] | None], None],
     tags: list[str] | None = None,
 ) -> None:
     """Resumes the KV cache first: if that is refused, everything stays
     asleep."""
+    # vLLM's engine also calls an executor that is awake, to go on after a pause.
+    if not getattr(worker, "is_sleeping", True):
+        original(tags)
+        return
     resumed = (tags is None or _TAG in tags) and kv.resume()
     try:
         original(tags)

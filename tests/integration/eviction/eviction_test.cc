@@ -226,6 +226,21 @@ TEST_F(EvictionTest, EngineOfStepsLeavesAgainBeforeItsNextStep) {
   EXPECT_THAT(chat->Ask("step"), HasSubstr("ok step"));
 }
 
+// It would wait for its view without end.
+TEST_F(EvictionTest, EngineWhosePoolHasAnotherSizeEndsWithOneLine) {
+  auto daemon = StartDaemon();
+  const auto chat = StartEvictableView("chat");
+  ASSERT_THAT(chat->Ask("step"), HasSubstr("ok step"));
+  Move("evict", "chat");
+  daemon->EndBy(SIGKILL);
+  daemon = StartDaemon({"--pool", "32MiB"});
+  EXPECT_TRUE(
+      Eventually([&] { return StoreBytesIn(daemon->pid()) == 4 * kMiB; }));
+  EXPECT_THAT(Move("activate", "chat", 1), HasSubstr("restart the engine"));
+  EXPECT_EQ(chat->Wait(), EXIT_FAILURE);
+  EXPECT_THAT(chat->Stderr(), HasSubstr("pool has another size"));
+}
+
 TEST_F(EvictionTest, EngineThatBeginsItsFirstStepWhenItIsAskedLeaves) {
   const auto daemon = StartDaemon();
   const auto chat = StartEvictableView("chat");
