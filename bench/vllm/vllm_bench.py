@@ -20,7 +20,8 @@ ranks  steps/s of an engine with tensor parallelism over two EMULATED GPUs, with
        the shim (plain, twice) and with a view, as in serve, and µs that leases
        take of a step where the scheduler runs. The claim is about a step as
        long as it is here: a step of a GPU is shorter, and what the plugin and
-       the shim add to it is the same, so the µs are what carries over. Two real
+       the shim add to it is the same, so the µs are what carries over. It is the
+       median of the starts (--starts) of each start's median of rounds. Two real
        GPUs compute at once, these two one after the other on a few cores.
        Once more each with KV offloading to the host, sleep mode and experts, and
        experts on data-parallel ranks.
@@ -39,6 +40,7 @@ kvcached gave 36.3 tokens/s where FineServe, in an earlier version, gave 19.6.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import statistics
@@ -57,6 +59,16 @@ def arguments() -> argparse.Namespace:
     parser = bench_report.parser("vllm", __doc__)
     bench_report.add_parts(
         parser, ("serve", "step", "ranks", "features", "idle"), rounds=5
+    )
+    parser.add_argument(
+        "--starts",
+        type=int,
+        default=1,
+        help="of the engines of each row of `ranks` and `features`, with --rounds "
+        "each: processes differ for as long as they live (%(default)s)",
+    )
+    parser.add_argument(
+        "--row", help='one of `ranks` or `features`, such as "ranks, sleep"'
     )
     return parser.parse_args()
 
@@ -235,14 +247,12 @@ def take(engine: VllmEngine) -> dict[str, Any]:
 def ranks(site: Site, report: Report) -> None:
     site.environment["EMUCUDA_DEVICES"] = str(RANKS)
     start_pools(site, RANKS)
-    for part, its in OF_RANKS.items():
-        compare(site, report, part, its)
+    compare_rows(site, report, OF_RANKS)
 
 
 def features(site: Site, report: Report) -> None:
     start_pools(site, 1)
-    for part, its in FEATURES.items():
-        compare(site, report, part, its)
+    compare_rows(site, report, FEATURES)
 
 
 def start_pools(site: Site, gpus: int) -> None:
@@ -251,11 +261,37 @@ def start_pools(site: Site, gpus: int) -> None:
         site.start_daemon(device=device)
 
 
-def compare(
-    site: Site, report: Report, part: str, its: dict[str, Any]
+@dataclasses.dataclass
+class Start:
+    """Rates of engines of all ways that lived side by side, by round."""
+
+    steps: dict[str, list[float]]  # by way, steps/s
+    plugin_us: list[float] = dataclasses.field(default_factory=list)  # a step
+
+    def ratio(self, way: str) -> float:
+        return statistics.median(bench_report.ratios_to_plain(self.steps)[way])
+
+
+def compare_rows(
+    site: Site, report: Report, rows: dict[str, dict[str, Any]]
 ) -> None:
-    """`its`: arguments of the engines, the same for all ways."""
-    files = {way: pathlib.Path(site.folder) / f"{part}-{way}" for way in COMPARED}
+    """`rows`: by name, arguments of the engines, the same for all ways."""
+    for row, its in rows.items():
+        if ARGUMENTS.row not in (None, row):
+            continue
+        starts = []
+        for number in range(ARGUMENTS.starts):
+            starts.append(compare(site, report, f"{row} {number}", its))
+            for way in ("view", "plain"):
+                name = f"{row}: start {number}, steps/s, {way} / mean of both plain"
+                report.figure(name, starts[-1].ratio(way))
+        describe_row(report, row, starts)
+
+
+def compare(
+    site: Site, report: Report, name: str, its: dict[str, Any]
+) -> Start:
+    files = {way: pathlib.Path(site.folder) / f"{name}-{way}" for way in COMPARED}
     engines = {}
     for way in COMPARED:
         engines[way] = site.start(
@@ -265,9 +301,8 @@ def compare(
             STEP_PROBE_FILE=str(files[way]),
         )
         seconds = engines[way].answer()["seconds"]
-        report.figure(f"{part}: start, {way} (s)", seconds)
-    steps: dict[str, list[float]] = {way: [] for way in COMPARED}
-    plugin_us = []
+        report.figure(f"{name}: start, {way} (s)", seconds)
+    found = Start({way: [] for way in COMPARED})
     for number in range(ARGUMENTS.rounds + 1):  # the first one warms up
         prompts = random_prompts(number, COMPARED_REQUESTS, (5, 100))
         first = number % len(COMPARED)
@@ -280,27 +315,31 @@ def compare(
             )
             count, ns = (a - b for a, b in zip(_probed(files[way]), before))
             if number > 0:
-                steps[way].append(count / answer["seconds"])
+                found.steps[way].append(count / answer["seconds"])
                 if way == "view":
-                    plugin_us.append(ns / 1000 / count)
-    for way in COMPARED:
-        report.figure(f"{part}: steps/s, {way}", statistics.median(steps[way]))
-    for name, of in ("median", statistics.median), ("least", min):
-        report.figure(f"{part}: leases, view (µs/step), {name}", of(plugin_us))
-    ratio = bench_report.ratios_to_plain(steps)
-    report.figure(f"{part}: rounds", ARGUMENTS.rounds)
-    for way in COMPARED:
-        name = f"{part}: steps/s, {way} / mean of both plain"
-        report.figure(name, statistics.median(ratio[way]))
-        if ARGUMENTS.rounds > 1:
-            quartiles = statistics.quantiles(ratio[way], n=4)
-            report.figure(f"{name}, lower quartile", quartiles[0])
-            report.figure(f"{name}, upper quartile", quartiles[2])
-    report.at_least(
-        f"{part}: steps/s, view / plain", statistics.median(ratio["view"]), 0.97
-    )
+                    found.plugin_us.append(ns / 1000 / count)
     for engine in engines.values():
         engine.kill()
+    return found
+
+
+def describe_row(report: Report, row: str, starts: list[Start]) -> None:
+    report.figure(f"{row}: starts", len(starts))
+    report.figure(f"{row}: rounds of each", ARGUMENTS.rounds)
+    for way in COMPARED:
+        rates = [rate for start in starts for rate in start.steps[way]]
+        report.figure(f"{row}: steps/s, {way}", statistics.median(rates))
+    us = [taken for start in starts for taken in start.plugin_us]
+    for name, of in ("median", statistics.median), ("least", min):
+        report.figure(f"{row}: leases, view (µs/step), {name}", of(us))
+    ratios = [start.ratio("view") for start in starts]
+    if len(ratios) > 1:
+        quartiles = statistics.quantiles(ratios, n=4)
+        for name, value in ("lower", quartiles[0]), ("upper", quartiles[2]):
+            report.figure(f"{row}: view / plain, {name} quartile of starts", value)
+    report.at_least(
+        f"{row}: steps/s, view / plain", statistics.median(ratios), 0.97
+    )
 
 
 def _probed(path: pathlib.Path) -> tuple[int, int]:
@@ -392,6 +431,13 @@ def describe_idle(report: Report, steps: list[Any], ended: float) -> None:
 
 
 def main() -> int:
+    rows = [*FEATURES, *OF_RANKS]
+    if ARGUMENTS.row not in (None, *rows):
+        print(
+            f"scripts/bench vllm: --row is one of {'; '.join(rows)}",
+            file=sys.stderr,
+        )
+        return 2
     report = Report()
     where = "the emulated device" if REAL_GPU is None else f"GPU {REAL_GPU}"
     print(f"vllm {VERSION}, on {where}")
